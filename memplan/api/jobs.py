@@ -51,8 +51,11 @@ def job_of(
     step: Callable[..., Any] | None,
     gpu: str,
     options: Mapping[str, Any],
+    by_trainer: bool = True,
 ) -> Iterator[LiveJob]:
     """Make a job of what a function was given; arguments as of ``memplan.estimate``.
+
+    ``by_trainer`` lets transformers' Trainer train a target that it can train.
 
     Raises:
         UsageError: Something cannot be, or another trace runs in this process.
@@ -63,7 +66,10 @@ def job_of(
     live = {name: None if name in named else value for name, value in live.items()}
     if isinstance(model, str):
         yield LiveJob(
-            spec=_named(model, profile, live, {**options, **named}), profile=profile, name=model, is_live=False
+            spec=_named(model, profile, live, {**options, **named}, by_trainer=by_trainer),
+            profile=profile,
+            name=model,
+            is_live=False,
         )
         return
     own = dict(options)
@@ -81,11 +87,13 @@ def said(field: str, source: str) -> str:
     return f"{_CALL}({field}=…)" if source.startswith((LIVE, f"{_CALL}:")) else source
 
 
-def _named(target: str, profile: GpuProfile, live: Mapping[str, Any], options: Mapping[str, Any]) -> JobSpec:
+def _named(
+    target: str, profile: GpuProfile, live: Mapping[str, Any], options: Mapping[str, Any], *, by_trainer: bool
+) -> JobSpec:
     given = [name for name, value in live.items() if value is not None]
     if given:
         raise UsageError(f"'{target}' is a target with {', '.join(given)} of its own", hint="give the model itself")
-    return read_options(target, profile.name, options, _CALL).spec
+    return read_options(target, profile.name, options, _CALL, by_trainer=by_trainer).spec
 
 
 def _name(model: Any) -> str:

@@ -102,7 +102,7 @@ def checkpoint_plan(
     """
     limit = parse_size(budget) if isinstance(budget, str) else budget
     parts = {"loss": loss, "optimizer": optimizer, "step": step}
-    with job_of(model, batch, **parts, gpu=gpu, options=options) as job:
+    with job_of(model, batch, **parts, gpu=gpu, options=options, by_trainer=False) as job:
         from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
 
         request = BlockPlanRequest(budget_bytes=limit, blocks=tuple(blocks), offload=offload)
@@ -234,7 +234,7 @@ def recommend(
     from memplan.plan.recommend.compose import recommend as search
     from memplan.plan.recommend.time_limit import read_time_limit
 
-    with job_of(target, None, loss=None, optimizer=None, step=None, gpu=gpu, options=options) as job:
+    with job_of(target, None, loss=None, optimizer=None, step=None, gpu=gpu, options=options, by_trainer=False) as job:
         seconds, traces = read_time_limit(time_limit, "time_limit")
         asked = Search(gpus=gpus, allow=tuple(allow), keep=tuple(keep), budget_seconds=seconds, budget_traces=traces)
         return search(job.spec, job.profile, asked)

@@ -6,7 +6,7 @@
     bfloat16, float16        bf16    (bf16=True)        fp16-mixed (fp16=True)
     float32                  bf16-mixed (bf16=True)     fp16-mixed (fp16=True)
 
-A loop written by hand has no autocast, and a step without training has neither: there the type itself decides.
+A step without training has no autocast: there the type itself decides.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ from typing import Any, Final
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
 from memplan.job.presets.catalog import find_preset
-from memplan.job.spec import HubTarget, JobSpec, Loop, Precision, PresetTarget, Target
+from memplan.job.spec import HubTarget, JobSpec, Precision, PresetTarget, Target
 from memplan.job.trainer_options import refused
 from memplan.versions import at_least, installed
 
@@ -47,8 +47,7 @@ def as_loaded(spec: JobSpec, *, has_bfloat16: bool = True, by_trainer: bool = Tr
         chosen["loop"] = "trainer"
     loaded = _loaded(spec.target) if at_least(version, LOADS_THE_TYPE) else "float32"
     if loaded is not None and _default(spec, "precision"):
-        loop: Loop = chosen.get("loop", spec.loop)
-        chosen["precision"] = _precision(loaded, spec, loop, has_bfloat16=has_bfloat16)
+        chosen["precision"] = _precision(loaded, trains=spec.mode == "train", has_bfloat16=has_bfloat16)
     changed = {name: value for name, value in chosen.items() if value != getattr(spec, name)}
     return replace(spec, provenance={**spec.provenance, **dict.fromkeys(changed, origin)}, **changed)
 
@@ -63,7 +62,8 @@ def said(spec: JobSpec) -> tuple[str, ...]:
     held = f"weights are {loaded}, as {release} loads them"
     if HALF.get(loaded) not in (None, spec.precision):
         held = f"{release} loads the weights in {loaded}; here they are those of --precision {spec.precision}"
-    trains = f"; Trainer runs with {spec.precision[:4]}=True" if spec.loop == "trainer" else ""
+    under = f"under {spec.precision[:4]}=True of Trainer" if spec.loop == "trainer" else "under autocast"
+    trains = f"; trained {under}" if spec.loop == "trainer" or spec.precision.endswith("-mixed") else ""
     return (f"{held}{trains} (--precision and --loop say otherwise)",)
 
 
@@ -71,17 +71,13 @@ def _default(spec: JobSpec, field: str) -> bool:
     return spec.provenance.get(field) == "default"
 
 
-def _precision(loaded: str, spec: JobSpec, loop: Loop, *, has_bfloat16: bool) -> Precision:
+def _precision(loaded: str, *, trains: bool, has_bfloat16: bool) -> Precision:
     half = HALF.get(loaded)
-    if loop == "trainer":
-        if not has_bfloat16:
-            return "fp16-mixed"
-        return "bf16" if half else "bf16-mixed"
-    if half is None:
-        return "fp32"
-    if spec.mode == "train":
-        return "bf16" if has_bfloat16 else "fp16-mixed"
-    return half
+    if not trains:
+        return half or "fp32"
+    if not has_bfloat16:
+        return "fp16-mixed"
+    return "bf16" if half else "bf16-mixed"
 
 
 def _is_of_transformers(spec: JobSpec) -> bool:

@@ -33,6 +33,8 @@ class JobSurroundings:
     """The names of the profiles that a name or pattern means; raises ``UsageError`` where there is none."""
     has_bfloat16: Callable[[Iterable[str]], bool] = lambda _: True
     """Can all of these profiles' cards multiply in bfloat16?"""
+    by_trainer: bool = True
+    """May transformers' Trainer train a target that it can train?"""
 
 
 def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> tuple[ProjectJob | None, list[str]]:
@@ -68,13 +70,17 @@ def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> 
     spec = JobSpec(target=values["target"], provenance=provenance, **spec_values)
     return ProjectJob(
         name=values["name"],
-        spec=spec if "config" in values else as_loaded(spec, has_bfloat16=around.has_bfloat16(shared["gpus"])),
+        spec=spec if "config" in values else _as_most_run_it(spec, around, shared["gpus"]),
         gpus=shared["gpus"],
         policy=Policy(**{field_of(key): shared[key] for key in POLICY if key in shared}),
         line=line,
         notes=files.notes,
         **run,
     ), []
+
+
+def _as_most_run_it(spec: JobSpec, around: JobSurroundings, gpus: Iterable[str]) -> JobSpec:
+    return as_loaded(spec, has_bfloat16=around.has_bfloat16(gpus), by_trainer=around.by_trainer)
 
 
 def _program(own: Mapping[str, Any], folder: Path) -> tuple[ParsedWords | None, frozenset[str], list[str]]:

@@ -15,14 +15,23 @@ _NO_OPTIONS = {*POLICY, "gpus", "name"}
 """Keys of a project's job that keywords say otherwise, or not at all."""
 
 
-def read_options(target: str, gpu: str, options: Mapping[str, object], file: Path) -> ProjectJob:
+def read_options(
+    target: str, gpu: str, options: Mapping[str, object], file: Path, *, by_trainer: bool = True
+) -> ProjectJob:
     """A job as a project file's reader reads it, its keys called as fields of ``JobSpec``.
 
     Raises:
         UsageError: Something is wrong with it: names every option.
     """
     misplaced = [f"{name}: no option of a job" for name in options if key_of(name) in _NO_OPTIONS]
-    around = JobSurroundings(file=file, defaults={}, winning={}, gpus_of=lambda name: (load_profile(name).name,))
+    around = JobSurroundings(
+        file=file,
+        defaults={},
+        winning={},
+        gpus_of=lambda name: (load_profile(name).name,),
+        has_bfloat16=lambda names: not any("bfloat16" in load_profile(name).lacks for name in names),
+        by_trainer=by_trainer,
+    )
     content = {key_of(name): _plain(value) for name, value in options.items() if key_of(name) not in _NO_OPTIONS}
     job, problems = read_job({"name": file.stem, "target": target, "gpus": [gpu], **content}, around, 1)
     if job is None or misplaced:

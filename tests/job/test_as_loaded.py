@@ -12,6 +12,7 @@ from memplan.job.as_loaded import as_loaded, said
 from memplan.job.options import OPTIONS
 from memplan.job.parallel import parse_parallel
 from memplan.job.spec import FileTarget, HubTarget, JobSpec, PresetTarget, Target
+from memplan.project.keywords import read_options
 
 UNSAID = dict.fromkeys(OPTIONS, "default")
 HALF, OTHER, WHOLE = (PresetTarget(name=name) for name in ("llama-3.1-8b", "llama-2-7b", "gpt2"))
@@ -35,7 +36,9 @@ def job(target: Target, **options: Any) -> JobSpec:
         (WHOLE, {}, True, ("trainer", "bf16-mixed")),
         (WHOLE, {}, False, ("trainer", "fp16-mixed")),
         (HALF, {"parallel": parse_parallel("fsdp=8")}, True, ("plain", "bf16")),
-        (WHOLE, {"optimizer_in_backward": True}, True, ("plain", "fp32")),
+        (WHOLE, {"optimizer_in_backward": True}, True, ("plain", "bf16-mixed")),
+        (WHOLE, {"parallel": parse_parallel("fsdp=8")}, False, ("plain", "fp16-mixed")),
+        (WHOLE, {"mode": "inference"}, True, ("plain", "fp32")),
         (OTHER, {"mode": "inference"}, True, ("plain", "fp16")),
         (HALF, {"mode": "generate"}, False, ("plain", "bf16")),
         (PresetTarget(name="sd-1.5-unet"), {}, True, ("plain", "fp32")),
@@ -62,7 +65,7 @@ def test_what_somebody_chose_stays() -> None:
 def test_releases_that_load_single_precision_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "installed", lambda _: "4.57.1")
     assert as_loaded(job(HALF)).precision == "bf16-mixed"
-    assert as_loaded(job(HALF), by_trainer=False).precision == "fp32"
+    assert as_loaded(job(HALF, mode="inference")).precision == "fp32"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,15 @@ def test_a_configuration_that_is_not_there_decides_nothing() -> None:
 def test_it_is_said() -> None:
     pytest.importorskip("accelerate")
     (own,) = said(as_loaded(job(HALF)))
-    assert own.startswith("weights are bfloat16, as transformers 5.24.0 loads them; Trainer runs with bf16=True")
+    assert own.startswith("weights are bfloat16, as transformers 5.24.0 loads them; trained under bf16=True of Trainer")
     (other,) = said(as_loaded(job(OTHER), by_trainer=False))
     assert other.startswith("transformers 5.24.0 loads the weights in float16; here they are those of --precision bf16")
     assert said(job(HALF)) == ()
+
+
+def test_python_s_searches_take_the_plain_loop() -> None:
+    pytest.importorskip("accelerate")
+    trained = read_options("preset:gpt2", "t4", {}, Path("call")).spec
+    searched = read_options("preset:gpt2", "t4", {}, Path("call"), by_trainer=False).spec
+    assert (trained.loop, searched.loop) == ("trainer", "plain")
+    assert trained.precision == searched.precision == "fp16-mixed"
