@@ -1,7 +1,7 @@
 """Is what ``memplan recommend`` says true of the whole space? Small jobs, every way of which is traced.
 
     python benchmarks/recommend_regret.py [--only WORD …] [--out benchmarks/results/recommend_regret.txt]
-    python benchmarks/recommend_regret.py --live [--busy 4] [--budget 20s] …
+    python benchmarks/recommend_regret.py --live [--busy 4] [--budget 20] …
 
 Each model's space is traced once, by itself. On devices of several sizes searches are then answered from those traces
 (what fits is judged anew), with all traces that they like, and with a quarter of the ways. ``--live`` runs the searches

@@ -97,6 +97,8 @@ def _loaded(target: Target) -> str | None:
         found = read_json(path / "config.json" if path.is_dir() else path)
     except UnreadableError:
         return None
+    if not isinstance(found, Mapping):
+        return None
     text = found.get("text_config") or {}
     # ``torch_dtype`` is its name before transformers 5.
     kinds = (each.get("dtype") or each.get("torch_dtype") for each in (found, text))

@@ -8,7 +8,7 @@ import torch
 from memplan.tracing.fold.folding import fold
 from memplan.tracing.fold.modules import modules_of
 from memplan.tracing.fold.stream import same, widened
-from memplan.tracing.fold.traces import are_alike, decode, encode, grows_little, is_sound
+from memplan.tracing.fold.traces import are_alike, decode, encode, is_sound
 from memplan.tracing.fold.words import Vocabulary
 from memplan.tracing.records import Trace
 
@@ -62,7 +62,7 @@ def continued(traces: Sequence[Trace], depth: int) -> Trace | None:
         return None
     promised = folding.at(depth)
     whole = decode(promised, words, traces[0]) if is_sound(promised, words) else None
-    if whole is None or not grows_little(whole):
+    if whole is None:
         return None
     return replace(whole, assumptions=(*assumed, *whole.assumptions), not_modelled=(*left_out, *whole.not_modelled))
 

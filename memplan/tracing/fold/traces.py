@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 
 from memplan.tracing.fold.stream import Integers, TokenStream, stream_of
-from memplan.tracing.fold.words import GAP, Vocabulary, put_together, sentence_apart, taken_apart
+from memplan.tracing.fold.words import GAP, Vocabulary, Word, put_together, sentence_apart, taken_apart
 from memplan.tracing.records import Event, ModelFacts, Op, StepRange, Storage, Trace, Turn
 from memplan.units import Bytes, OpIndex, StorageId
 
 _OP, _NEW, _READ, _WRITE, _FREE, _BEGIN, _END, _COUNT, _SAID, _LEFT_OUT, _ORIGIN, _FORMER, _TURN, _PAST = range(14)
 """Kinds of tokens, the first part of their words."""
 _REFERENCES = (_READ, _WRITE, _FREE)
-GROWING = frozenset({"aten.stack.default", "aten._foreach_norm.Scalar", "aten._foreach_powsum.Scalar"})
+_STACK = "aten.stack.default"
+GROWING = frozenset({_STACK, "aten._foreach_norm.Scalar", "aten._foreach_powsum.Scalar"})
 """Ops on lists whose storages grow by so many bytes for every tensor: their sizes are integers, not parts of words."""
 MOST_STACKED = 1 << 13
-"""Bytes up to which what is stacked is reduced in one block on every device (ATen, native/cuda/Reduce.cuh: splits begin
-at 16 values a thread): 2,048 norms in fp32."""
+"""Bytes up to which what is stacked is of that kind: 2,048 norms in fp32, which one block reduces on every card (ATen,
+native/cuda/Reduce.cuh: splits begin at 16 values a thread)."""
 _KEPT = ("device", "repeats", "seq_len", "nvme_bytes", "batch", "optimizers", "unsure", "cache")
 """Fields that no depth may change."""
 
@@ -54,6 +55,10 @@ def decode(stream: TokenStream, words: Vocabulary, like: Trace) -> Trace:
 
 def is_sound(stream: TokenStream, words: Vocabulary) -> bool:
     """Does every token refer to a storage of the kind that its word says, and is each freed once, after its birth?"""
+    if not all(
+        _is_small(stream, number, word) for number, word in enumerate(words.known) if word[:2] == (_NEW, _STACK)
+    ):
+        return False
     kinds = np.array([word[0] for word in words.known])[stream.words]
     is_new = kinds == _NEW
     born = stream.words[is_new]
@@ -68,12 +73,6 @@ def is_sound(stream: TokenStream, words: Vocabulary) -> bool:
     return bool(in_time and len(np.unique(freed)) == len(freed) and (born[ids] == meant[refers]).all())
 
 
-def grows_little(trace: Trace) -> bool:
-    """Is all that is stacked small enough for the kernels that shallow traces showed?"""
-    stacked = (each for each in trace.storages if trace.ops[each.birth].name == "aten.stack.default")
-    return all(each.nbytes <= MOST_STACKED for each in stacked)
-
-
 def _facts(trace: Trace, words: Vocabulary) -> Iterator[Token]:
     yield words.number(_COUNT), (trace.model.parameters, trace.model.trainable_parameters)
     said = [(_SAID, "", text) for text in trace.assumptions] + [(_LEFT_OUT, "", text) for text in trace.not_modelled]
@@ -84,7 +83,7 @@ def _facts(trace: Trace, words: Vocabulary) -> Iterator[Token]:
 
 def _run(trace: Trace, words: Vocabulary) -> Iterator[Token]:
     """Ops and events as they came: an event follows the op that it names."""
-    born = [_birth(storage, words, grows=_grows(storage, trace.ops)) for storage in trace.storages]
+    born = [_birth(storage, words, _growing(storage, trace.ops)) for storage in trace.storages]
     refer = {kind: [words.number(kind, word) for word, _ in born] for kind in _REFERENCES}
     marks = _marks(trace, words)
     done, events = 0, trace.events
@@ -121,14 +120,21 @@ def _op(op: Op, words: Vocabulary, *, is_causal: bool) -> Token:
     return words.number(_OP, op.name, op.phase, module, op.source, is_causal), (op.flops, op.bytes_moved, *numbers)
 
 
-def _grows(storage: Storage, ops: Sequence[Op]) -> bool:
-    """Is a storage one of those that grow with the number of tensors? What has an upper end of its own is not."""
-    return storage.most_bytes is None and bool(ops) and ops[storage.birth].name in GROWING
+def _is_small(stream: TokenStream, number: int, word: Word) -> bool:
+    """Is all that is stacked under a word as small as it was in the traces that were seen?"""
+    sizes = stream.integers[stream.words == number, str(word[-1]).count(GAP) + 1]
+    return bool((sizes <= MOST_STACKED).all())
 
 
-def _birth(storage: Storage, words: Vocabulary, *, grows: bool) -> Token:
+def _growing(storage: Storage, ops: Sequence[Op]) -> str:
+    """The op by which a storage grows with the number of tensors; empty: it does not, or has an upper end."""
+    name = ops[storage.birth].name if ops and storage.most_bytes is None else ""
+    return "" if name not in GROWING or (name == _STACK and storage.nbytes > MOST_STACKED) else name
+
+
+def _birth(storage: Storage, words: Vocabulary, growing: str) -> Token:
     name, numbers = taken_apart(storage.name)
-    size, by_line = (None, (storage.nbytes,)) if grows else (storage.nbytes, ())
+    size, by_line = (growing, (storage.nbytes,)) if growing else (storage.nbytes, ())
     kind = (size, storage.place, storage.role, storage.stream, storage.most_bytes, storage.spare)
     return words.number(_NEW, *kind, name), (*numbers, storage.pending, *by_line)
 
@@ -190,7 +196,7 @@ class _Decoder:
             said = name.count(GAP)
             yield Storage(
                 id=StorageId(index),
-                nbytes=integers[said + 1] if size is None else size,
+                nbytes=Bytes(integers[said + 1]) if isinstance(size, str) else size,
                 place=place,
                 role=role,
                 birth=birth,
