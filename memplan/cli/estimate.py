@@ -79,7 +79,8 @@ def estimate(
     if redact and any(output.is_export for output in wanted):
         problems.add("--redact cannot hide the names in an export of the memory history")
     problems.raise_if_any()
-    spec = as_most_run_it(spec, job, profiles or ())
+    # Steps of drawn lengths are played one after another, which wants a step that repeats by itself.
+    spec = as_most_run_it(spec, job, profiles or (), by_trainer=plan is None)
     from memplan.measure.compose import estimate as measured
     from memplan.measure.price import with_price
 

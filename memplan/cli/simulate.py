@@ -92,7 +92,7 @@ def simulate(
     threshold = problems.of(parse_threshold, played.fail_on) if played.fail_on is not None else None
     problems.raise_if_any()
     if isinstance(source, JobSpec):
-        source = as_most_run_it(source, job, [profile])
+        source = as_most_run_it(source, job, [profile], by_trainer=False)
     from memplan.report.simulate.json import render as render_json
     from memplan.report.simulate.text import render as render_text
     from memplan.simulate.compose import simulate as run
