@@ -23,23 +23,10 @@ sys.path.append(str(Path(__file__).parents[1]))
 from published.litgpt.recipes import RECIPES, Recipe
 from published.litgpt.rows import figures
 
-PRESETS = {
-    "phi-1_5": "phi-1.5",
-    "phi-2": "phi-2",
-    "Phi-3-mini-4k-instruct": "phi-3-mini",
-    "falcon-7b": "falcon-7b",
-    "Gemma-2b": "gemma-2b",
-    "Gemma-7b": "gemma-7b",
-    "Gemma-2-2b": "gemma-2-2b",
-    "Gemma-2-9b": "gemma-2-9b",
-    "Llama-2-7b-hf": "llama-2-7b",
-    "Llama-2-13b-hf": "llama-2-13b",
-    "Llama-3-8B": "llama-3-8b",
-    "Llama-3.1-8B": "llama-3.1-8b",
-    "Mistral-7B-v0.1": "mistral-7b-v0.1",
-    "tiny-llama-1.1b": "tinyllama-1.1b",
-}
-"""litgpt's name → the preset's."""
+from memplan.job.presets.hub_names import preset_of
+
+NAMED_OTHERWISE = {"tiny-llama-1.1b": "tinyllama-1.1b"}
+"""litgpt's name, in small letters → the preset's, where the hub has another."""
 FUSED = {"falcon-7b": "query_key_value", "phi-3-mini": "qkv_proj"}
 """Presets whose queries and values are one layer."""
 QUANTIZE = {"nf4": "nf4", "nf4-dq": "nf4-double"}
@@ -91,13 +78,13 @@ def main() -> None:
 def _litgpt() -> Iterator[Row]:
     for identity, measured in figures().items():
         recipe = RECIPES.get(identity)
-        if recipe and recipe.method in {"lora", "full"} and recipe.model in PRESETS:
-            kind = f"litgpt {'NF4' if recipe.quantize else 'bf16'}"
-            yield Row(id=identity, kind=kind, words=tuple(_words(recipe)), measured=measured, metric="allocated_bytes")
+        preset = recipe and preset_of(NAMED_OTHERWISE.get(recipe.model.lower(), recipe.model))
+        if recipe and preset and recipe.method in {"lora", "full"}:
+            kind, words = f"litgpt {'NF4' if recipe.quantize else 'bf16'}", tuple(_words(recipe, preset.name))
+            yield Row(id=identity, kind=kind, words=words, measured=measured, metric="allocated_bytes")
 
 
-def _words(recipe: Recipe) -> Iterator[str]:
-    preset = PRESETS[recipe.model]
+def _words(recipe: Recipe, preset: str) -> Iterator[str]:
     yield from (f"preset:{preset}", "--gpu", recipe.gpu)
     yield from ("--batch-size", str(recipe.micro_batch), "--seq-len", str(recipe.length))
     if recipe.method == "lora":

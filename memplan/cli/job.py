@@ -69,15 +69,16 @@ def as_most_run_it(
         profiles: The cards that it is for, as far as they are known.
         by_trainer: May transformers' Trainer train it?
     """
+    from memplan.hardware.profile import all_have
     from memplan.job.as_loaded import as_loaded
 
     if options.config:
         return spec
-    has_bfloat16 = all("bfloat16" not in profile.lacks for profile in profiles if profile is not None)
+    has_bfloat16 = all_have(filter(None, profiles), "bfloat16")
     found = as_loaded(spec, has_bfloat16=has_bfloat16)
     if by_trainer or found.loop == spec.loop:
         return found
-    console.tell("note: this is for a loop written by hand (--loop plain), which can do more than Trainer\n")
+    console.tell("note: this is for a loop written by hand (--loop plain), not for Trainer\n")
     return as_loaded(spec, has_bfloat16=has_bfloat16, by_trainer=False)
 
 

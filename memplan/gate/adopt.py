@@ -9,7 +9,7 @@ from memplan.errors import MemplanError, several
 from memplan.gate.compare import with_figures
 from memplan.gate.judge import budget
 from memplan.gate.run import Answer, Task, run
-from memplan.hardware.profile import GpuProfile
+from memplan.hardware.profile import GpuProfile, all_have
 from memplan.job.side_by_side import processors
 from memplan.measure.cache import Cache
 from memplan.measure.records import Estimate, Verdict
@@ -43,7 +43,7 @@ def adopt(
     Returns:
         One for each table, in order.
     """
-    jobs = [_read(table, [profile.name for profile in profiles]) for table in tables]
+    jobs = [_read(table, profiles) for table in tables]
     tasks = [Task(job=job, profiles=tuple(profiles)) for job in jobs if isinstance(job, ProjectJob)]
     answers = iter(run(tasks, at_once=processors(), cache=cache, progress=progress) if tasks else ())
     return tuple(
@@ -52,9 +52,13 @@ def adopt(
     )
 
 
-def _read(table: Mapping[str, Any], gpus: Sequence[str]) -> ProjectJob | MemplanError:
+def _read(table: Mapping[str, Any], profiles: Sequence[GpuProfile]) -> ProjectJob | MemplanError:
     around = JobSurroundings(
-        file=Path("memplan.toml"), defaults={"gpus": tuple(gpus)}, winning={}, gpus_of=lambda name: (name,)
+        file=Path("memplan.toml"),
+        defaults={"gpus": tuple(profile.name for profile in profiles)},
+        winning={},
+        gpus_of=lambda name: (name,),
+        has_bfloat16=lambda _: all_have(profiles, "bfloat16"),
     )
     job, problems = read_job(table, around, 1)
     return several(problems) if job is None else job

@@ -1,6 +1,6 @@
 """What memplan knows of a GPU: one frozen record per profile file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -61,3 +61,8 @@ class GpuProfile:
         """Dtypes that its cores cannot multiply, which other cards can (``LEAST_CAPABILITY``)."""
         capability = self.compute_capability
         return tuple(name for name, least in LEAST_CAPABILITY.items() if capability is not None and capability < least)
+
+
+def all_have(profiles: Iterable[GpuProfile], dtype: str) -> bool:
+    """Can the cores of all of these cards multiply in a dtype that some lack?"""
+    return not any(dtype in profile.lacks for profile in profiles)

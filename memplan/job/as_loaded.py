@@ -13,14 +13,16 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from memplan.files.documents import read_json
 from memplan.files.read import UnreadableError
-from memplan.job.presets.catalog import find_preset
 from memplan.job.spec import HubTarget, JobSpec, Precision, PresetTarget, Target
 from memplan.job.trainer_options import refused
 from memplan.versions import at_least, installed
+
+if TYPE_CHECKING:
+    from memplan.job.presets.catalog import Preset
 
 LOADS_THE_TYPE: Final = "5"
 """transformers from which ``from_pretrained`` takes the configuration's type (modeling_utils.py: ``dtype="auto"``)."""
@@ -80,17 +82,24 @@ def _precision(loaded: str, *, trains: bool, has_bfloat16: bool) -> Precision:
     return "bf16" if half else "bf16-mixed"
 
 
+def _preset(target: PresetTarget) -> "Preset":
+    # Read for presets alone: commands about files begin without it (0.1 s).
+    from memplan.job.presets.catalog import find_preset
+
+    return find_preset(target.name)
+
+
 def _is_of_transformers(spec: JobSpec) -> bool:
     target = spec.target
     if isinstance(target, PresetTarget):
-        return find_preset(target.name).library == "transformers"
+        return _preset(target).library == "transformers"
     return isinstance(target, HubTarget)
 
 
 def _loaded(target: Target) -> str | None:
     """The type of a target's weights as they are published; None where its configuration is not at hand."""
     if isinstance(target, PresetTarget):
-        return find_preset(target.name).dtype
+        return _preset(target).dtype
     assert isinstance(target, HubTarget)  # noqa: S101 - the caller asked.
     path = Path(target.location)
     try:

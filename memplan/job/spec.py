@@ -145,7 +145,7 @@ class JobSpec:
         "fp32",
         help="Number format:",
         on_job_line="always",
-        default="fp32; of hf: and preset: as transformers loads them",
+        default="fp32; for hf: and preset: as most train them",
         by_hand="cast the model, or run it under torch.autocast",
     )
     """``bf16``/``fp16`` cast the whole model; ``-mixed`` keeps fp32 weights under autocast, fp16 with a GradScaler."""

@@ -31,7 +31,7 @@ class JobSurroundings:
     """Key → value from the command line or the environment; GPUs by the names of their profiles."""
     gpus_of: Callable[[str], tuple[str, ...]]
     """The names of the profiles that a name or pattern means; raises ``UsageError`` where there is none."""
-    has_bfloat16: Callable[[Iterable[str]], bool] = lambda _: True
+    has_bfloat16: Callable[[Iterable[str]], bool]
     """Can all of these profiles' cards multiply in bfloat16?"""
     by_trainer: bool = True
     """May transformers' Trainer train a target that it can train?"""

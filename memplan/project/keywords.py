@@ -7,6 +7,7 @@ from typing import Any
 
 from memplan.errors import several
 from memplan.hardware.catalog import load_profile
+from memplan.hardware.profile import all_have
 from memplan.project.job import JobSurroundings, read_job
 from memplan.project.keys import JOB, POLICY, field_of, key_of
 from memplan.project.records import ProjectJob
@@ -29,7 +30,7 @@ def read_options(
         defaults={},
         winning={},
         gpus_of=lambda name: (load_profile(name).name,),
-        has_bfloat16=lambda names: not any("bfloat16" in load_profile(name).lacks for name in names),
+        has_bfloat16=lambda names: all_have(map(load_profile, names), "bfloat16"),
         by_trainer=by_trainer,
     )
     content = {key_of(name): _plain(value) for name, value in options.items() if key_of(name) not in _NO_OPTIONS}

@@ -13,6 +13,7 @@ from typing import Any
 
 from memplan.errors import several
 from memplan.hardware.catalog import load_profiles
+from memplan.hardware.profile import all_have
 from memplan.project.find import find_project, read_table
 from memplan.project.job import JobSurroundings, gpu_names, read_job
 from memplan.project.keys import JOB, ONCE, REQUIRED, TOP
@@ -55,9 +56,7 @@ def load_project(
         defaults={key: value for key, value in top.items() if key not in ONCE},
         winning={key: value for key, value in winning.items() if key not in ONCE},
         gpus_of=gpus_of,
-        has_bfloat16=lambda names: (
-            not any("bfloat16" in gpu.lacks for gpu in load_profiles([*names], profile_dirs=folders))
-        ),
+        has_bfloat16=lambda names: all_have(load_profiles([*names], profile_dirs=folders), "bfloat16"),
     )
     jobs, wrong = _jobs(table.get("job"), around, text)
     problems += [*wrong, *_unwanted(overrides.jobs, table.get("job"), file)]

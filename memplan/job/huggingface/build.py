@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memplan.errors import UsageError
+from memplan.job.as_loaded import HALF, LOADS_THE_TYPE, said
 from memplan.job.depth import depth_of, halved
 from memplan.job.huggingface.materialise import build
 from memplan.job.huggingface.tasks import (
@@ -169,9 +170,6 @@ def _settle_cache(config: Any, spec: JobSpec) -> str:
 
 def _type_said(config: Any, spec: JobSpec) -> tuple[str, ...]:
     """Say what type weights have where nobody gave a precision, and where transformers loads them in another."""
-    # It reads the catalog of presets, which builds on this module.
-    from memplan.job.as_loaded import HALF, LOADS_THE_TYPE, said
-
     version = importlib.metadata.version("transformers")
     dtype = getattr(config, "dtype", None) or getattr(text_part(config), "dtype", None)
     loaded = str(dtype).removeprefix("torch.")
