@@ -6,7 +6,7 @@ job ──► how deep ──► modules of the whole and of three shallow model
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -16,8 +16,8 @@ from memplan.job.spec import HubTarget, JobSpec, PresetTarget
 from memplan.tracing.fold.depths import DEPTHS
 from memplan.tracing.records import Folded, Trace
 
-FIRST_BLOCKS: Final = (2, 1)
-"""Blocks of the shallowest model: two are often unlike all others, the first and the last; one where two do not pay."""
+FIRST_BLOCKS: Final = (1, 2)
+"""Blocks of the shallowest model: one; two where one cannot be the first and the last at once."""
 LEAST_SAVED: Final = 2
 """How many times as many blocks a model must have as all shallow ones together. Chosen: a trace has a cost beside
 that of its blocks."""
@@ -39,30 +39,34 @@ def folded_trace(spec: JobSpec, trace_of: TraceOf) -> Trace | Folded | None:
     from memplan.job.load import load_source
 
     whole = load_source(spec)
-    depths = () if whole.depth is None else depths_to_trace(whole.depth, shared=spec.parallel.ranks > 1)
-    if whole.depth is None or not depths:
+    if whole.depth is None:
         return None
-    folded = Folded(blocks=whole.depth.blocks, traced=depths)
-    try:
-        return _continued(whole, whole.depth, folded, trace_of)
-    except (MemplanError, OverflowError):
-        # The whole model tells what is wrong, if anything is.
-        return replace(folded, refused="a shallower model cannot be traced")
+    known: dict[int, Trace] = {}
+    found: Trace | Folded | None = None
+    for depths in depths_to_trace(whole.depth, prefetched=spec.parallel.data == "fsdp2"):
+        folded = Folded(blocks=whole.depth.blocks, traced=depths)
+        try:
+            found = _continued(whole, whole.depth, folded, trace_of, known)
+        except (MemplanError, OverflowError):
+            # The whole model tells what is wrong, if anything is.
+            found = replace(folded, refused="a shallower model cannot be traced")
+        if isinstance(found, Trace):
+            return found
+    return found
 
 
-def depths_to_trace(depth: Depth, *, shared: bool) -> tuple[int, ...]:
-    """Return at how many blocks a model is traced instead of the whole; none where that would not pay.
+def depths_to_trace(depth: Depth, *, prefetched: bool) -> Iterator[tuple[int, ...]]:
+    """Yield at how many blocks a model may be traced instead of the whole, where that pays.
 
     Args:
         depth: How deep it is.
-        shared: Do several ranks share it? FSDP's next block is the one after this: one alone has none.
+        prefetched: Are weights of a block gathered while the one before runs? One alone has none before it.
     """
-    for least in FIRST_BLOCKS[:1] if shared else FIRST_BLOCKS:
+    for least in FIRST_BLOCKS[1:] if prefetched else FIRST_BLOCKS:
         first = least + (depth.blocks - least) % depth.period
         depths = tuple(first + each * depth.period for each in DEPTHS)
         if LEAST_SAVED * sum(depths) <= depth.blocks:
-            return depths
-    return ()
+            yield depths
 
 
 def _may_be_folded(spec: JobSpec) -> bool:
@@ -80,7 +84,10 @@ def _may_be_folded(spec: JobSpec) -> bool:
     )
 
 
-def _continued(whole: ModelSource, depth: Depth, folded: Folded, trace_of: TraceOf) -> Trace | Folded:
+def _continued(
+    whole: ModelSource, depth: Depth, folded: Folded, trace_of: TraceOf, known: dict[int, Trace]
+) -> Trace | Folded:
+    """The trace, or why there is none; ``known`` are traces by their blocks."""
     from memplan.tracing.fold.continued import continued, modules_continue
 
     started = time.perf_counter()
@@ -88,7 +95,9 @@ def _continued(whole: ModelSource, depth: Depth, folded: Folded, trace_of: Trace
     further = (depth.blocks - folded.traced[0]) // depth.period
     if not modules_continue([source.model for source in shallow], whole.model, further):
         return replace(folded, traced=(), refused="its blocks are not alike")
-    trace = continued([trace_of(source) for source in shallow], further)
+    for blocks, source in zip(folded.traced, shallow, strict=True):
+        known[blocks] = known.get(blocks) or trace_of(source)
+    trace = continued([known[blocks] for blocks in folded.traced], further, told=next(iter(known.values())))
     if trace is None:
         return replace(folded, refused="steps of shallower models do not continue one another")
     return replace(trace, folded=folded, trace_seconds=time.perf_counter() - started)

@@ -138,6 +138,11 @@ def test_what_imports_say_once_is_no_difference_between_depths(fold_of: Fold) ->
     trace = continued([told, *later], BLOCKS - 2)
     assert trace is not None
     assert trace.assumptions == ("said once", *traced(SPEC, whole).assumptions)
+    # Where the first of all traces is none of these, what it alone said is said all the same; what it counted is not.
+    other = replace(first, assumptions=("said once", "1 block"))
+    again = continued([first, *later], BLOCKS - 2, told=other)
+    assert again is not None
+    assert again.assumptions == trace.assumptions
     counted = [
         replace(each, assumptions=(*each.assumptions, f"{blocks} blocks"))
         for blocks, each in zip((2, 4, 5), (first, *later), strict=True)
@@ -169,14 +174,16 @@ def test_folding_must_pay() -> None:
     def depth(blocks: int, period: int = 1) -> Depth:
         return Depth(blocks=blocks, period=period, at=source)
 
-    assert depths_to_trace(depth(15), shared=False) == ()
-    assert depths_to_trace(depth(16), shared=False) == (1, 3, 4)
-    assert depths_to_trace(depth(16), shared=True) == ()
-    assert depths_to_trace(depth(32), shared=True) == (2, 4, 5)
-    assert depths_to_trace(depth(46, 2), shared=True) == (2, 6, 8)
+    assert list(depths_to_trace(depth(15), prefetched=False)) == []
+    assert list(depths_to_trace(depth(16), prefetched=False)) == [(1, 3, 4)]
+    assert list(depths_to_trace(depth(16), prefetched=True)) == []
+    assert list(depths_to_trace(depth(32), prefetched=False)) == [(1, 3, 4), (2, 4, 5)]
+    assert list(depths_to_trace(depth(32), prefetched=True)) == [(2, 4, 5)]
+    assert list(depths_to_trace(depth(46, 2), prefetched=True)) == [(2, 6, 8)]
     assert all(
         (blocks - each) % period == 0
         for period in (1, 2, 3)
         for blocks in range(16, 130)
-        for each in depths_to_trace(depth(blocks, period), shared=False)
+        for depths in depths_to_trace(depth(blocks, period), prefetched=False)
+        for each in depths
     )

@@ -93,6 +93,7 @@ class _Searching:
         self._bounds = Bounds(profile)
         job = partial(work, folder=folder)
         self._traces = Traces(workers, job, search, self._bounds, started=started, tell=lambda: progress(self._words()))
+        self._workers = workers
         self._ways = Ways(self._bases, profile, search, self._traces)
         self._certificate = Certificate(
             self._bounds,
@@ -117,6 +118,8 @@ class _Searching:
             if self._traces.predictor is None and not self._traces.has(self._bases[0]):
                 raise
             interrupted = True
+        finally:
+            self._workers.abandon()
         if not any(map(self._traces.has, self._bases)):
             return self._nothing_traced()
         if self._traces.predictor is None:
@@ -148,11 +151,14 @@ class _Searching:
     def _trace_bases(self) -> None:
         """Trace the job as given; of several layouts the one that shares most first, which may rule the others out."""
         first, *others = self._bases
+        if not others:
+            self._traces.meanwhile = tuple(self._ways.alone())
         self._traces.run([first, *self._ways.likely()])
         self._traces.run(each for each in others if not self._certificate.cannot_fit(each))
 
     def _prepare(self) -> None:
         self._ways.prepare()
+        self._traces.meanwhile = tuple(self._ways.alone())
         self._unproved = list(self._ways.all)
 
     # The search.

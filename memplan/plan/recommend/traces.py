@@ -37,6 +37,8 @@ class Traces:
         """The same of what came to no end, which proves nothing."""
         self.predictor: Predictor | None = None
         """Learns, too, once it is there."""
+        self.meanwhile: tuple[Candidate, ...] = ()
+        """Wanted in the end, and traced before by processes that would wait; not where traces are counted."""
         self.started, self.end = started, started + search.budget_seconds
         self.at_once = workers.processes
         self._workers, self._work, self._search, self._bounds = workers, work, search, bounds
@@ -89,8 +91,11 @@ class Traces:
         fresh = [each for each in {key_of(each): each for each in candidates}.values() if not self.has(each)]
         fresh = fresh[: self.left(share)]
         latest = min(begin_until, self.started + share * self._search.budget_seconds)
+        meanwhile = (each for each in self.meanwhile if self._search.budget_traces is None and not self.has(each))
         found = False
-        for outcome in self._workers.run(fresh, function or self._work, begin_until=latest, until=self.end):
+        for outcome in self._workers.run(
+            fresh, function or self._work, meanwhile=meanwhile, begin_until=latest, until=self.end
+        ):
             found = True
             if outcome.is_lost:
                 self.lost[key_of(outcome.candidate)] = outcome

@@ -101,9 +101,14 @@ class Ways:
         return [*plain[:1], *plain[1:][-1:]]
 
     def singles(self) -> Iterator[Candidate]:
-        """Yield every change alone, and the split of the batch; of layouts those with whole layers and samples."""
+        """Yield every change alone, and the split of the batch."""
         yield from self._split_alone()
-        for change in self._changes:
+        yield from self.alone()
+
+    def alone(self) -> Iterator[Candidate]:
+        """Yield every change alone, those first that may be made; of layouts those with whole layers and samples."""
+        changes = self._changes or self._changes_of_given()
+        for change in sorted(changes, key=lambda each: not allowed(each, self._search)):
             alone = self._alone(change)
             if _is_plain(alone.spec) and not excluded(alone.spec) and self._search.refusal(alone.spec) is None:
                 yield alone

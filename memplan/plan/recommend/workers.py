@@ -1,17 +1,19 @@
-"""Processes that evaluate candidates: joblib's, so that whoever configures another backend gets it."""
+"""Processes that evaluate candidates: loky's, as joblib brings them. None waits for another while there is work."""
 
-import multiprocessing
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from math import inf
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from memplan.hardware.profile import GpuProfile
+from memplan.plan.recommend.certificate import key_of
 from memplan.plan.recommend.evaluate import Evaluation, lost, work
 from memplan.plan.recommend.records import Candidate, StepLimits
 
@@ -20,7 +22,18 @@ MOST_PROCESSES = 8
 Work = Callable[[Candidate, GpuProfile, StepLimits], Evaluation]
 """What a worker runs: at module level, or a ``functools.partial`` of such a function."""
 LEAST_PROCESSES = 2
-"""With one, joblib would run user code in this very process."""
+IDLE_SECONDS = 300
+"""After which a process ends that has nothing to do: joblib's figure."""
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+class _Running(NamedTuple):
+    """A candidate that a process evaluates."""
+
+    candidate: Candidate
+    function: Work
+    began: float
+    """Time of ``time.perf_counter``."""
 
 
 class Workers:
@@ -46,9 +59,16 @@ class Workers:
         self._timeout = timeout
         wanted = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
         self.processes = max(LEAST_PROCESSES, wanted)
+        self._running: dict[Future[Evaluation], _Running] = {}
 
     def run(
-        self, candidates: Sequence[Candidate], function: Work = work, *, begin_until: float = inf, until: float = inf
+        self,
+        candidates: Sequence[Candidate],
+        function: Work = work,
+        *,
+        meanwhile: Iterable[Candidate] = (),
+        begin_until: float = inf,
+        until: float = inf,
     ) -> Iterator[Evaluation]:
         """Outcomes as they come; the next candidate begins as soon as a process is free.
 
@@ -57,83 +77,88 @@ class Workers:
         Args:
             candidates: What to evaluate, the most wanted first.
             function: Evaluates one of them in a worker.
+            meanwhile: For processes that would wait for the last of these: outcomes come now, or in a later run.
             begin_until: Time of ``time.perf_counter`` after which none begins any more.
             until: The same for those that run: they are abandoned.
         """
+        latest, wanted = min(begin_until, until), set(map(key_of, candidates))
+        waiting, fillers = iter(candidates), iter(meanwhile)
+        try:
+            while True:
+                self._begin(waiting, function, latest)
+                if not any(key_of(each.candidate) in wanted for each in self._running.values()):
+                    return
+                self._begin(fillers, function, latest)
+                if self._time_is_over(until):
+                    self.abandon()
+                    return
+                yield from self._ended(latest, until)
+        except BaseException:  # An interrupt among them.
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """End whatever runs."""
+        if self._running:
+            self._running.clear()
+            _executor(self.processes).shutdown(wait=True, kill_workers=True)
+
+    def _begin(self, candidates: Iterator[Candidate], function: Work, latest: float) -> None:
+        """Give every free process something to do that no other does already."""
+        while len(self._running) < self.processes and time.perf_counter() < latest:
+            candidate = next(candidates, None)
+            if candidate is None:
+                return
+            if all(key_of(each.candidate) != key_of(candidate) for each in self._running.values()):
+                arguments = (Path.cwd(), function, candidate, self._profile, self._limits)
+                with _interrupts_held():
+                    future = _executor(self.processes).submit(_run_in, *arguments)
+                self._running[future] = _Running(candidate, function, time.perf_counter())
+
+    def _time_is_over(self, until: float) -> bool:
+        """Wait for something to end, or for too long; is the time of all of them over?"""
+        first = min(each.began for each in self._running.values())
+        latest = min(first + self._timeout, until)
+        found = wait(self._running, max(0.0, latest - time.perf_counter()), FIRST_COMPLETED)
+        return not found.done and latest == until
+
+    def _ended(self, latest: float, until: float) -> Iterator[Evaluation]:
+        """Outcomes of what ended. Where a process died or one took too long, all that runs began for nothing."""
         from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-        waiting = list(candidates)
-        while waiting and time.perf_counter() < min(begin_until, until):
-            begun: list[Candidate] = []
-            ended: list[Candidate] = []
-            try:
-                for outcome in self._outcomes(waiting, function, begun, begin_until=begin_until, until=until):
-                    ended.append(outcome.candidate)
-                    yield outcome
-            except (TimeoutError, multiprocessing.TimeoutError):
-                if time.perf_counter() >= until:
-                    return
-                # Since the last outcome none has begun: all of them have run so long.
-                reason = f"{_TOO_LONG} {self._timeout:g} seconds"
-                yield from (lost(each, reason, _MORE_TIME) for each in begun if each not in ended)
-            except TerminatedWorkerError:
-                running = [each for each in begun if each not in ended]
-                if len(running) == 1:
-                    yield lost(running[0], _KILLED, _LESS_MEMORY)
-                else:
-                    # It was one of them, and nobody knows which: each once more, alone.
-                    for each in running:
-                        yield from self.run([each], function, begin_until=begin_until, until=until)
-            else:
-                return
-            waiting = [each for each in waiting if each not in begun]
-
-    def _outcomes(
-        self,
-        candidates: Sequence[Candidate],
-        function: Work,
-        begun: list[Candidate],
-        *,
-        begin_until: float,
-        until: float,
-    ) -> Iterator[Evaluation]:
-        """The same, up to the first that is lost; those that have begun are added to ``begun``.
-
-        Raises:
-            TimeoutError: The time is over, or of one.
-            TerminatedWorkerError: The process of one died.
-        """
-        from joblib import Parallel, delayed
-
-        folder = Path.cwd()
-
-        def jobs() -> Iterator[object]:
-            for candidate in candidates:
-                if candidate is not candidates[0] and time.perf_counter() >= begin_until:
-                    return
-                begun.append(candidate)
-                yield delayed(_run_in)(folder, function, candidate, self._profile, self._limits)
-
-        run = Parallel(
-            n_jobs=self.processes,
-            pre_dispatch=self.processes,
-            batch_size=1,
-            timeout=self._timeout,
-            return_as="generator_unordered",
-        )
-        with _interrupts_held():
-            outcomes = run(jobs())
-        while True:
-            # joblib looks at this as long as it waits for the next outcome.
-            run.timeout = max(0.0, min(self._timeout, until - time.perf_counter()))
-            outcome = next(outcomes, None)
-            if outcome is None:
-                return
-            yield outcome
+        done = [future for future in self._running if future.done()]
+        died = [future for future in done if isinstance(future.exception(), TerminatedWorkerError)]
+        for future in done:
+            if future not in died:
+                del self._running[future]
+                yield future.result()
+        if done and not died:
+            return
+        running = list(self._running.values())
+        self.abandon()
+        now = time.perf_counter()
+        late = [each for each in running if not died and now - each.began >= self._timeout]
+        yield from (lost(each.candidate, f"{_TOO_LONG} {self._timeout:g} seconds", _MORE_TIME) for each in late)
+        if died and len(running) == 1:
+            yield lost(running[0].candidate, _KILLED, _LESS_MEMORY)
+            return
+        # It was one of them, and nobody knows which: each once more, alone.
+        for each in running:
+            if each not in late:
+                yield from self.run([each.candidate], each.function, begin_until=latest, until=until)
 
 
 _KILLED, _LESS_MEMORY = "its process was killed", "probably out of memory: fewer --jobs need less of it"
 _TOO_LONG, _MORE_TIME = "its trace did not come to an end within", "allow more --timeout"
+
+
+def _executor(processes: int) -> Any:
+    """The processes, started where none are; each computes with its share of the processors."""
+    from joblib.externals.loky import get_reusable_executor
+
+    share = str(max((os.cpu_count() or 1) // processes, 1))
+    threads = {name: os.environ.get(name, share) for name in _THREADS}
+    return get_reusable_executor(processes, timeout=IDLE_SECONDS, env=threads)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from memplan.tracing.fold.folding import fold
 from memplan.tracing.fold.modules import modules_of
 from memplan.tracing.fold.stream import same, widened
 from memplan.tracing.fold.traces import are_alike, decode, encode, is_sound
-from memplan.tracing.fold.words import Vocabulary
+from memplan.tracing.fold.words import Vocabulary, taken_apart
 from memplan.tracing.records import Trace
 
 Build = Callable[[], torch.nn.Module]
@@ -35,13 +35,16 @@ def modules_continue(shallow: Sequence[Build], whole: Build, depth: int) -> bool
     return same(widened(promised, width), widened(truth, width))
 
 
-def continued(traces: Sequence[Trace], depth: int) -> Trace | None:
+def continued(traces: Sequence[Trace], depth: int, *, told: Trace | None = None) -> Trace | None:
     """Return the trace of a deep model; None where the shallow ones do not continue one another.
 
     Args:
         traces: Of models of the depths of ``folding.DEPTHS``.
         depth: How deep the model is, in periods of blocks above the first.
+        told: The first of all traces, where it is not among them: what it alone says of imports belongs to them.
     """
+    if told is not None and told is not traces[0]:
+        traces = _with_told(traces, told)
     assumed = _said_once([trace.assumptions for trace in traces])
     left_out = _said_once([trace.not_modelled for trace in traces])
     first, *later = traces
@@ -75,6 +78,18 @@ def _said_once(said: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     first, *later = said
     once = tuple(text for text in first if all(text not in each for each in later))
     return once if all(len(each) == len(first) - len(once) for each in later) else ()
+
+
+def _with_told(traces: Sequence[Trace], told: Trace) -> Sequence[Trace]:
+    """The traces, the first of which says, too, what another alone said without numbers, which tell of its depth."""
+    first, *later = traces
+    spoken = {text for trace in traces for text in (*trace.assumptions, *trace.not_modelled)}
+    assumed, left_out = (
+        tuple(text for text in said if text not in spoken and not taken_apart(text)[1])
+        for said in (told.assumptions, told.not_modelled)
+    )
+    assumptions, not_modelled = (*assumed, *first.assumptions), (*left_out, *first.not_modelled)
+    return (replace(first, assumptions=assumptions, not_modelled=not_modelled), *later)
 
 
 def _without(said: tuple[str, ...], once: tuple[str, ...]) -> tuple[str, ...]:

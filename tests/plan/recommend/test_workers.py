@@ -70,6 +70,18 @@ def test_none_begins_late_and_those_that_run_may_finish() -> None:
     assert list(workers.run(_candidates(0.0), _lasting, begin_until=started)) == []
 
 
+def test_a_process_that_would_wait_does_what_is_wanted_later_and_nothing_twice() -> None:
+    workers = _workers()
+    long, short, *later = _candidates(2.0, 0.0, 0.3, 1.0, 5.0)
+    found = list(workers.run([long, short], _lasting, meanwhile=later))
+    # The last of them goes on while the next are begun, one of which it is.
+    assert [each.candidate.words for each in found] == ["0.0", "0.3", "1.0", "2.0"]
+    started = time.perf_counter()
+    assert [each.candidate.words for each in workers.run([later[-1]], _lasting)] == ["5.0"]
+    assert time.perf_counter() - started < 5.0
+    assert list(workers.run([], _lasting, meanwhile=later)) == []
+
+
 @pytest.mark.slow
 def test_a_trace_that_hangs_is_lost_and_the_others_go_on() -> None:
     found = list(_workers(timeout=4.0).run(_candidates(LONG, LONG, 0.0), _lasting))
