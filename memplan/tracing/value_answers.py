@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memplan.seam.fake import unset_fake_temporarily
+from memplan.seam.pytree import tree_map
 from memplan.tracing.asking import is_made_whole, place_of_program
 from memplan.tracing.integers import readable
-from memplan.tracing.knowledge import NOTHING, Knowledge
+from memplan.tracing.knowledge import NOTHING, SMALL, Knowledge
+from memplan.tracing.nested import tensors_in
 
 if TYPE_CHECKING:
     from memplan.tracing.guesses import Guesses
@@ -77,7 +79,22 @@ def _masked_select(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping
     return torch.empty(ceil(prod(shape) * share), dtype=args[0].dtype)
 
 
-def _bincount(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _of_known(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Empty results of the sizes that elements decide, where these are known and small; None where they are not.
+
+    What the elements of the results are is learnt as of any other op.
+    """
+    elements = {id(tensor): values.value_of(tensor) for tensor in tensors_in([*args, *kwargs.values()])}
+    if any(each is None or each.numel() > SMALL for each in elements.values()):
+        return None
+    with unset_fake_temporarily():
+        found = func(*tree_map(lambda each: elements.get(id(each), each), args), **kwargs)
+    return tree_map(lambda each: torch.empty(each.shape, dtype=each.dtype), found)
+
+
+def _bincount(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    if (found := _of_known(values, func, args, kwargs)) is not None:
+        return found
     least = kwargs.get("minlength", args[2] if len(args) > 2 else 0)
     weights = kwargs.get("weights", args[1] if len(args) > 1 else None)
     classes = values.knowledge_of(args[0]).classes or least
@@ -85,11 +102,13 @@ def _bincount(values: "Guesses", _: Any, args: tuple[Any, ...], kwargs: Mapping[
     return torch.empty(max(least, classes, 1), dtype=dtype)
 
 
-def _unique(values: "Guesses", func: Any, args: tuple[Any, ...], _: Mapping[str, Any]) -> Any:
+def _unique(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Unique values: all elements, or all classes, are (upper bound); consecutive runs: there is one.
 
     Where the program fails with so many (torchmetrics counts labels), there is one as well.
     """
+    if (found := _of_known(values, func, args, kwargs)) is not None:
+        return found
     source = args[0]
     if func is aten.unique_consecutive.default:
         values.assume("runs of equal values are one run")

@@ -145,7 +145,10 @@ class Values(Guesses):
     def _run_for_real(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
     ) -> list[torch.Tensor]:
-        """The op run on known values, in-place effects included; empty where the result is not small."""
+        """The op run on known values, in-place effects included; empty where the result is not small.
+
+        Where its sizes were assumed, it has no elements.
+        """
         if any(tensor.numel() > SMALL for tensor in tensors_in(result)):
             return []
         with unset_fake_temporarily():
@@ -154,6 +157,8 @@ class Values(Guesses):
                 values = tensors_in(func(*real_args, **real_kwargs))
             except RuntimeError:
                 # The CPU has no such kernel, the GPU that is played may (``histc`` of integers).
+                return []
+            if [each.shape for each in values] != [each.shape for each in tensors_in(result)]:
                 return []
             # A constant of the user's own must not change when an in-place op changes what is known of its copy.
             return [value.clone() for value in values] if func in CONSTANTS else values

@@ -130,6 +130,16 @@ def test_a_mask_of_which_nothing_is_known_takes_every_element() -> None:
     assert "masks and other data-dependent selections take every element" in values.assumptions
 
 
+def test_what_is_known_is_counted() -> None:
+    """timm's RegNets ask so for the widths of their stages."""
+    with recording() as values:
+        steps = torch.arange(8, dtype=torch.float32).div(3).floor()
+        assert torch.unique(steps).tolist() == [0.0, 1.0, 2.0]
+        assert [part.tolist() for part in torch.unique_consecutive(steps, return_counts=True)] == [[0, 1, 2], [3, 3, 2]]
+        assert torch.bincount(steps.long(), minlength=5).tolist() == [3, 3, 2, 0, 0]
+    assert not values.assumptions
+
+
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_every_sequence_has_one_end(batch: int) -> None:
     """The heads of BART and T5 for classification."""
