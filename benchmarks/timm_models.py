@@ -3,13 +3,13 @@
     python benchmarks/timm_models.py [--only NAME …] [--choose]
 
 ``measured/timm_a100_40g.csv`` in the folder that ``MEMPLAN_DATA`` names holds the highest memory of 492 models at five
-batch sizes on an A100-40G (itu-rad/GPUMemNet). Their script is not public. Resolution, precision and what its loop holds
-beside the step were found from every 49th model (``--choose`` prints how far each assumption is off there), and are the
-same for all. The slope between two batch sizes is free of the CUDA context, of weights and of optimizer states.
+batch sizes on an A100-40G (itu-rad/GPUMemNet). Their script is not public. Resolution, precision and what its loop
+holds beside the step were found from every 49th model (``--choose`` prints how far each assumption is off there), and
+are the same for all. The slope between two batch sizes is free of the CUDA context, of weights and of optimizer states.
 
 Slopes are those between the two largest batches that the measurements themselves say ran: a run that ended shows less
-than a smaller batch, or comes after one that leaves no room for it. Every prediction is written to ``results/timm_models.csv`` at once, and not made again. Needs
-timm.
+than a smaller batch, or comes after one that leaves no room for it. Every prediction is written to
+``results/timm_models.csv`` at once, and not made again. Needs timm.
 """
 
 import argparse
@@ -229,7 +229,8 @@ def _line(what: str, errors: Sequence[float]) -> str:
     if not size:
         return f"{what:58} none"
     tenth = size[len(size) * 9 // 10]
-    return f"{what:58}{len(size):5}  median {median(size):5.1f} %  nine tenths {tenth:6.1f} %  of all {median(errors):+5.1f} %"
+    ends = f"median {median(size):5.1f} %  nine tenths {tenth:6.1f} %  signed {median(errors):+5.1f} %"
+    return f"{what:58}{len(size):5}  {ends}"
 
 
 def report(rows: Sequence[Mapping[str, str]]) -> str:
@@ -246,8 +247,9 @@ def report(rows: Sequence[Mapping[str, str]]) -> str:
     ]
     return "\n".join(
         [
-            f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}, timm {version('timm')}",
-            f"measured on an A100-40G by itu-rad/GPUMemNet with versions that are not said; all as {CHOSEN}, SGD",
+            f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}",
+            f"timm {version('timm')}; all as {CHOSEN}, SGD",
+            "measured on an A100-40G by itu-rad/GPUMemNet with versions that are not said",
             f"{len(models) - len(failed)} of {len(models)} models traced",
             *(f"  {name}: {error[:160]}" for name, error in sorted(failed.items())),
             "",

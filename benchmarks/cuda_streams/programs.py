@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cuda_streams import large_lm, medium_lm
+from cuda_streams import counterfactuals, large_lm, medium_lm
 from cuda_streams.snapshot import Stream
 from memplan.tracing.cuda.release import VARIABLE
 from memplan.tracing.place import place_batch, place_model
@@ -19,6 +19,7 @@ from memplan.tracing.world import fake_world
 from memplan.units import Bytes
 
 AMPERE = DeviceTraits(kind="cuda", capability=(8, 0), sm_count=108, threads_per_sm=2048)
+TURING = DeviceTraits(kind="cuda", capability=(7, 5), sm_count=72, threads_per_sm=1024)
 HOPPER = DeviceTraits(
     kind="cuda", capability=(9, 0), sm_count=132, threads_per_sm=2048, cublas_workspace_bytes=Bytes(33_554_432)
 )
@@ -105,6 +106,21 @@ def large_mixed_forward(recorder: Recorder, context: int) -> Iterator[None]:
         del logits
 
 
+def image_search(recorder: Recorder) -> Iterator[None]:
+    """All epochs; the last one is cut off where the snapshot was taken."""
+    model = counterfactuals.LatentCNN().requires_grad_(requires_grad=False)
+    place_model(recorder, model)
+    image = torch.zeros(1, counterfactuals.SLICES, counterfactuals.SIDE, counterfactuals.SIDE)
+    recorder.recording = True
+    label = model(image.to("cuda"))
+    yield
+    epochs = counterfactuals.search(model, image, label)
+    for _ in range(counterfactuals.EPOCHS):
+        next(epochs)
+    yield
+    epochs.close()
+
+
 PROGRAMS = {
     "wedsonlin_medium_256_training_memory_snapshot.pickle": Program(
         device=AMPERE, release="2.11.0", run=lambda recorder: medium_training(recorder, 256)
@@ -118,6 +134,7 @@ PROGRAMS = {
     "kkaitlyn_memory_ctx128_forward_mixed.pickle": Program(
         device=HOPPER, release="2.6.0", run=lambda recorder: large_mixed_forward(recorder, 128)
     ),
+    "JasperSolt__EoR_NN_snapshot.pickle": Program(device=TURING, release="2.3.0", run=image_search),
 }
 """Snapshot file → program."""
 

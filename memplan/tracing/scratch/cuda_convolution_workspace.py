@@ -4,7 +4,12 @@ PyTorch runs the first plan of cuDNN's heuristics that works (aten/src/ATen/nati
 with the work space that the plan names, however large, and takes the next plan where that space cannot be had. Which
 plan comes first only cuDNN knows. The likely size was measured on one card (``MEASURED``): an H100 with cuDNN 9.19
 under torch 2.11 (2026-11-23, ``benchmarks/gpu/convolutions.py`` has the calls). The rules were drawn from ResNet-50's
-calls and four other networks' first layers. Beyond that card the size is derived, as the most is everywhere, from
+calls and four other networks' first layers. Convolutions of fp32 on other cards' tensor cores are taken to be run as
+there: of 13 of timm's convolutional nets an A100's bytes a sample are then off by 3 % in the median, and by 13 % if no
+work space is likely (``benchmarks/timm_models.py``). Filters of 3x3 without tensor cores take what a Turing card took
+(cuDNN 8, six convolutions of ``benchmarks/cuda_streams/counterfactuals.py``, to the byte): a copy of them, the filters
+as Winograd's F(2x2, 3x3) multiplies them, and a number for each output. Beyond, sizes are derived, as the most is
+everywhere, from
 
 * NVIDIA, Convolutional Layers User's Guide, *Tensor Layouts*: tensor cores work on NHWC; NCHW tensors are transposed
   on the way; cuDNN documentation, legacy API, *Tensor Transformations*: channels are padded where they do not fill
@@ -51,6 +56,10 @@ _LARGEST_TILE_BYTES = 256 * 128 * FLOAT_BYTES
 _WINOGRAD_OUTPUTS = 4
 """Side of the results that one tile gives: F(4x4, 3x3) and F(4x4, 5x5)."""
 _WINOGRAD_FILTERS = ((3, 3), (5, 5))
+_TURNED, _TURNED_TILE = (3, 3), 16
+"""Filters, and the numbers that F(2x2, 3x3) makes of one."""
+_TURNED_INPUTS, _TURNED_OUTPUTS = 4, 32
+"""What channels were filled up to; 30 inputs to 32, which 2 and 8 would give as well."""
 _SMALL_FILTER = 5
 _FFT_SIDE = 32
 """Side of an FFT_TILING tile, and its largest filter."""
@@ -99,10 +108,13 @@ class CudaConvolution:
 
 
 def likely_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
-    """Copies in tensor cores' layout; where cuDNN was never watched, for half types alone."""
-    if device.capability == MEASURED and convolution.groups == 1 and _on_tensor_cores(convolution, device):
-        return _as_measured(convolution, device)
-    return _layout_copies(convolution, device) if convolution.dtype in HALF_TYPES else 0
+    """Copies in tensor cores' layout; without these, small filters as they are multiplied."""
+    if convolution.dtype in HALF_TYPES:
+        is_known = device.capability == MEASURED and convolution.groups == 1 and _on_tensor_cores(convolution, device)
+        return _as_measured(convolution, device) if is_known else _layout_copies(convolution, device)
+    if convolution.dtype is not torch.float32 or convolution.groups > 1:
+        return 0
+    return _as_measured(convolution, device) if _on_tensor_cores(convolution, device) else _turned_filters(convolution)
 
 
 def most_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
@@ -117,7 +129,7 @@ def most_bytes(convolution: CudaConvolution, device: DeviceTraits) -> int:
     explicit = convolution.columns * convolution.dtype.itemsize
     sums = _image_sums(convolution) if convolution.pointwise and convolution.purpose == "filters" else 0
     spectra = max(_fft(convolution), copies + _fft_of_filters(convolution))
-    return max(tensor_cores, explicit, sums, spectra, _winograd(convolution))
+    return max(tensor_cores, explicit, sums, spectra, _winograd(convolution), _turned_filters(convolution))
 
 
 def _as_measured(convolution: CudaConvolution, device: DeviceTraits) -> int:
@@ -197,6 +209,22 @@ def _winograd(convolution: CudaConvolution) -> int:
         return 0
     tiles = convolution.batch * product(ceil_div(side, _WINOGRAD_OUTPUTS) for side in convolution.result)
     return FLOAT_BYTES * _transformed(convolution, tiles) * (_WINOGRAD_OUTPUTS + convolution.kernel[0] - 1) ** 2
+
+
+def _turned_filters(convolution: CudaConvolution) -> int:
+    """Small filters as a kernel multiplies them that turns tiles of images by itself."""
+    if (
+        convolution.purpose == "filters"
+        or not convolution.dense
+        or convolution.kernel != _TURNED
+        or convolution.groups > 1
+    ):
+        return 0
+    inputs, outputs = convolution.inputs, convolution.outputs
+    if convolution.purpose == "source":
+        inputs, outputs = outputs, inputs
+    turned = round_up(inputs, _TURNED_INPUTS) * round_up(outputs, _TURNED_OUTPUTS) * _TURNED_TILE
+    return FLOAT_BYTES * (convolution.filters + turned + outputs)
 
 
 def _fft(convolution: CudaConvolution) -> int:

@@ -199,7 +199,7 @@ REDUCTION_RULES: Mapping[str, Rule] = {
     **_named(EXTREMUM, "amax.default", "amin.default"),
     **_named(_whole(EXTREMUM), "max.default", "min.default"),
     **_named(LOGIC, "any.dim", "any.dims", "all.dim", "all.dims"),
-    **_named(_whole(LOGIC), "any.default", "all.default"),
+    **_named(_whole(LOGIC), "any.default", "all.default", "_is_any_true.default", "_is_all_true.default"),
     **_named(INDEXED_EXTREMUM, "max.dim", "min.dim", "argmax.default", "argmin.default"),
     **_named(MOMENT, "var.correction", "std.correction", "var_mean.correction", "std_mean.correction"),
     **_named(

@@ -127,7 +127,8 @@ def test_the_likely_size_is_within_the_range_and_channels_last_takes_no_more(cap
     images = (side,) * len(kernel)
     convolution = _convolution(kernel=kernel, source=images, result=images, **changes)
     assert 0 <= likely_bytes(convolution, device) <= most_bytes(convolution, device)
-    if capability != MEASURED:
+    is_seen = capability == MEASURED or (capability >= (8, 0) and convolution.dtype is torch.float32)
+    if not is_seen:
         last = dataclasses.replace(convolution, channels_last=True)
         assert likely_bytes(last, device) <= likely_bytes(dataclasses.replace(last, channels_last=False), device)
 
@@ -139,6 +140,17 @@ def test_floats_are_copied_into_tensor_cores_layout_where_it_was_measured():
     # Numbers that may not be rounded leave tensor cores out.
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         assert work(plain(x, w, y, stride=2, padding=3, device=H100))[0] == 0
+
+
+def test_small_filters_are_turned_where_no_tensor_core_takes_floats():
+    """Six convolutions of a Turing card, as its snapshot has them (``benchmarks/cuda_streams/counterfactuals.py``)."""
+    taken = {(30, 16): (82_880, 50_168), (16, 32): (51_328, 84_032), (32, 64): (205_056, 204_928)}
+    turing = DeviceTraits(kind="cuda", capability=(7, 5), sm_count=72)
+    for (inputs, outputs), sizes_of in taken.items():
+        for purpose, size in zip(("result", "source"), sizes_of, strict=True):
+            convolution = _convolution(batch=1, inputs=inputs, outputs=outputs, purpose=purpose)
+            assert likely_bytes(convolution, turing) == size
+        assert likely_bytes(_convolution(inputs=inputs, outputs=outputs, dense=False), turing) == 0
 
 
 def test_pixels_that_lie_well_are_multiplied_as_they_lie():
