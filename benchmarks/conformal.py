@@ -22,9 +22,12 @@ FEWEST_SOURCES = 2
 ALONE = frozenset({"kernel", "init", "cpu"})
 """Classes that say nothing of others, nor others of them: single kernels and bare models are no whole runs, and a CPU
 is no GPU."""
-NOT_POOLED = ALONE | {"compiled"}
-"""Classes that say nothing of others. Compiled code has the buffers that one version of Inductor chose; how far those
-are off tells nothing of eager code, but what eager code shows holds for the rest of a compiled step."""
+BOUNDED = frozenset({"cnn"})
+"""Classes whose runs earn no ends: how far they are off is what cuDNN takes, of which each job has its own bounds."""
+NOT_POOLED = ALONE | BOUNDED | {"compiled", "sharded"}
+"""Classes that say nothing of others. Compiled code has the buffers that one version of Inductor chose, and what a
+sharded step gathers goes by the release of torch; how far those are off tells nothing of an eager step on one GPU, but
+what that shows holds for the rest of such steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +104,10 @@ def earn(residuals: Iterable[Residual], workload: str, figure: str, percent: int
     rows = [each for each in residuals if each.figure == figure]
     own = [each for each in rows if each.workload == workload]
     ends = quantiles([each.value for each in own], percent)
-    if ends and _sources(own) >= FEWEST_SOURCES:
+    if ends and _sources(own) >= FEWEST_SOURCES and workload not in BOUNDED:
         return Earned(ends, len(own), _sources(own), pooled=False)
-    return None if workload in ALONE else earn_pooled(rows, figure, percent, also=workload)
+    also = "" if workload in BOUNDED else workload
+    return None if workload in ALONE else earn_pooled(rows, figure, percent, also=also)
 
 
 def earn_pooled(
@@ -115,19 +119,20 @@ def earn_pooled(
         residuals: All of them.
         figure: Of which figure.
         percent: The level, for classes that have it.
-        also: The class itself, whose own few runs count even where those of its kind are not pooled.
+        also: The class itself, whose own few runs are held even where those of its kind are not pooled.
     """
-    rows = [
-        each
-        for each in residuals
-        if each.figure == figure and (each.workload not in NOT_POOLED or each.workload == also)
-    ]
-    if len(rows) < fewest(percent):
+    rows = [each for each in residuals if each.figure == figure]
+    common = [each for each in rows if each.workload not in NOT_POOLED]
+    own = [each for each in rows if each.workload == also and also in NOT_POOLED]
+    if len(common) + len(own) < fewest(percent) or not common:
         return None
     values: dict[str, list[float]] = {}
-    for each in rows:
+    for each in common:
         values.setdefault(each.workload, []).append(each.value)
-    return Earned(pooled(values.values(), percent), len(rows), _sources(rows), pooled=True)
+    ends = pooled(values.values(), percent)
+    low, high = (choose(each.value for each in own) if own else None for choose in (min, max))
+    ends = ends if low is None or high is None else Ends(min(ends.low, low), max(ends.high, high))
+    return Earned(ends, len(common) + len(own), _sources([*common, *own]), pooled=True)
 
 
 def _sources(rows: Iterable[Residual]) -> int:

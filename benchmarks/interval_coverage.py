@@ -14,6 +14,7 @@ from pathlib import Path
 
 from conformal import (
     ALONE,
+    BOUNDED,
     LEVEL_PERCENT,
     NOT_POOLED,
     Coverage,
@@ -53,7 +54,7 @@ def table(residuals: Sequence[Residual]) -> str:
         earned = earn(residuals, workload, figure)
         own = earned if earned and not earned.pooled else None
         lines += ["", f"[classes.{workload}.{figure}]", *_counts(_rows(residuals, workload, figure)), *_quantiles(own)]
-    for name, also in (("pooled", ""), *((f"pooled-{each}", each) for each in sorted(NOT_POOLED - ALONE))):
+    for name, also in (("pooled", ""), *((f"pooled-{each}", each) for each in sorted(NOT_POOLED - ALONE - BOUNDED))):
         for figure in SHIPPED:
             if earned := earn_pooled(residuals, figure, also=also):
                 counts = [f"runs = {earned.runs}", f"sources = {earned.sources}"]

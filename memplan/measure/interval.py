@@ -67,26 +67,37 @@ class ResidualTable:
     """(class, figure) → residuals."""
 
     def basis(self, workload: str) -> IntervalBasis:
-        """What an interval for a class of jobs (``classify``) rests on: its own ends, else those of all, if any."""
+        """What an interval for a class of jobs (``classify``) rests on: its own ends, else those of all, if any.
+
+        Ends hold both figures, for what a trace lacks is not reserved, either. A class without ends of reserved bytes
+        has those of all runs besides.
+        """
         # Runs on GPUs say nothing of the CPU, whose step and allocator are others.
         # A class whose runs are not pooled for others may have a pool of its own, with them in it.
         places = (workload,) if workload == "cpu" else (workload, f"{POOLED}-{workload}", POOLED)
         own = max((entry.runs for (name, _), entry in self.entries.items() if name == workload), default=0)
-        for place in places:
-            for figure in FIGURES:
-                found = self.entries.get((place, figure))
-                if found and found.low is not None and found.high is not None:
-                    return IntervalBasis(
-                        level=self.level if place == workload else None,
-                        workload=workload,
-                        runs=found.runs,
-                        sources=found.sources,
-                        own_runs=own,
-                        figure=figure,
-                        low_ratio=found.low,
-                        high_ratio=found.high,
-                    )
-        return IntervalBasis(workload=workload, own_runs=own)
+        earned = {place: self._with_ends(place) for place in places}
+        place = next((place for place in places if earned[place]), "")
+        if not place:
+            return IntervalBasis(workload=workload, own_runs=own)
+        found = dict(earned[place])
+        found |= next(({"reserved": each["reserved"]} for each in earned.values() if "reserved" in each), {})
+        largest = max(earned[place].values(), key=lambda entry: entry.runs)
+        return IntervalBasis(
+            level=self.level if place == workload else None,
+            workload=workload,
+            runs=largest.runs,
+            sources=largest.sources,
+            own_runs=own,
+            figure=next(figure for figure in FIGURES if figure in found),
+            low_ratio=min(entry.low for entry in found.values() if entry.low is not None),
+            high_ratio=max(entry.high for entry in found.values() if entry.high is not None),
+        )
+
+    def _with_ends(self, place: str) -> Mapping[str, Residuals]:
+        """Figure → residuals of a class or pool, where they have ends."""
+        entries = {figure: self.entries.get((place, figure)) for figure in FIGURES}
+        return {figure: entry for figure, entry in entries.items() if entry and entry.low is not None}
 
     def of_another_age(self, basis: IntervalBasis, torch: str) -> tuple[str, ...]:
         """Say that a release of torch is older than any whose runs an interval rests on, where all are known."""

@@ -176,12 +176,13 @@ def test_tables_of_published_runs_are_read(tmp_path: Path) -> None:
     )
     (tmp_path / "gpu" / "results").mkdir(parents=True)
     run = {
-        "predicted": {"requested": 1, "allocated": 2, "reserved": 4, "device": 5},
-        "measured": {"requested": None, "allocated": 4, "reserved": 8, "device": 9},
+        "predicted": {"requested_bytes": 1, "allocated_bytes": 2, "reserved_bytes": 4, "device_bytes": 5},
+        "measured": {"requested_bytes": None, "allocated_bytes": 4, "reserved_bytes": 8, "device_bytes": 9},
         "estimate": {"peak": {"interval": {"class": "full"}}},
     }
     for name, tiny in (("a", False), ("b", True)):
         content = {"tiny": tiny, "profile": {"kind": "cuda"}, "workloads": {"net": run, "broken": {"error": "x"}}}
+        content["environment"] = {"packages": {"torch": "2.11.0"}}
         (tmp_path / "gpu" / "results" / f"{name}.json").write_text(json.dumps(content))
     found = {(each.id, each.workload, each.figure) for each in measured_runs.read_residuals(tmp_path)}
     assert found == {
@@ -189,6 +190,14 @@ def test_tables_of_published_runs_are_read(tmp_path: Path) -> None:
         ("a-net", "full", "allocated"), ("a-net", "full", "reserved"),
     }  # fmt: skip
     assert {round(math.exp(each.value), 9) for each in measured_runs.read_residuals(tmp_path)} == {2.0}
+
+
+def test_every_file_of_measured_runs_says_something() -> None:
+    """GPU results were once read by other keys than theirs, and nothing of them counted."""
+    sources = {each.source for each in measured_runs.read_residuals()}
+    files = {path.stem for path in (ROOT / "benchmarks" / "gpu" / "results").glob("*.json")}
+    assert files
+    assert files <= sources
 
 
 def test_the_table_is_read_without_anything_heavy() -> None:
@@ -201,7 +210,7 @@ def test_the_table_is_read_without_anything_heavy() -> None:
 
 # What an interval is made of.
 
-TABLE = read_residuals("""
+TABLE_TEXT = """
 level = 0.9
 [classes.lora.allocated]
 runs = 40
@@ -211,8 +220,8 @@ high = 1.25
 [classes.full.allocated]
 runs = 30
 sources = 1
-low = 0.5
-high = 2.0
+low = 0.98
+high = 1.01
 [classes.full.reserved]
 runs = 19
 sources = 1
@@ -226,7 +235,8 @@ runs = 77
 sources = 3
 low = 0.8
 high = 1.5
-""")
+"""
+TABLE = read_residuals(TABLE_TEXT)
 A100 = dataclasses.replace(
     load_profile("a100-80g"), context_low_bytes=10, context_bytes=20, context_high_bytes=40, usable_bytes=10_000
 )
@@ -263,6 +273,14 @@ def test_the_ends_of_a_class_stretch_its_figures() -> None:
     assert interval(A100, PLAIN, TABLE.basis("cnn")) == (640 + 10, 1500 + 40)
     # Nothing that was measured on GPUs is said of a CPU.
     assert interval(A100, PLAIN, TABLE.basis("cpu")) == (800 + 10, 1000 + 40)
+
+
+def test_ends_of_both_figures_hold_both_and_those_of_reserved_bytes_may_be_of_all_runs() -> None:
+    text = TABLE_TEXT + "[classes.pooled.reserved]\nruns = 60\nsources = 3\nlow = 0.99\nhigh = 1.3\n"
+    lora, full, other = (read_residuals(text).basis(name) for name in ("lora", "full", "checkpointed"))
+    assert (lora.figure, lora.level, lora.runs, lora.low_ratio, lora.high_ratio) == ("reserved", 0.9, 40, 0.9, 1.3)
+    assert (full.figure, full.runs, full.low_ratio, full.high_ratio) == ("reserved", 30, 0.95, 1.05)
+    assert (other.figure, other.level, other.low_ratio, other.high_ratio) == ("reserved", None, 0.8, 1.5)
 
 
 def test_what_the_order_leaves_open_is_reserved_beyond_the_ends() -> None:
@@ -448,7 +466,7 @@ def test_a_model_in_four_bits_is_known_by_its_weights(tmp_path: Path) -> None:
     ("basis", "line"),
     [
         (TABLE.basis("lora"), "90 % interval from 40 measured runs of LoRA fine-tuning, 2 sources"),
-        (TABLE.basis("full"), "90 % interval from 19 measured runs of full training, one source"),
+        (TABLE.basis("full"), "90 % interval from 30 measured runs of full training, one source"),
         (TABLE.basis("inference"), "interval from 77 measured runs, 3 sources; 7 of inference"),
         (TABLE.basis("cnn"), "interval from 77 measured runs, 3 sources; none of CNNs or RNNs"),
         (TABLE.basis("cpu"), "interval from allocator and context alone; too few runs of training on a CPU"),
