@@ -8,7 +8,8 @@ import typer
 
 from memplan.cli import check, console, endings, groups, options, outputs
 from memplan.cli.device import profiles_for
-from memplan.cli.job import as_most_run_it, job_spec
+from memplan.cli.drawn import tail_plan
+from memplan.cli.job import as_most_run_it, job_spec, lengths_of_job
 from memplan.cli.options import option
 from memplan.errors import UsageError
 from memplan.findings.utilization import UTILIZATIONS, Utilization
@@ -49,26 +50,38 @@ def batch(
     asked: BatchOptions,
     job: groups.JobOptions,
     profile_dir: options.ProfileDirs = None,
+    drawn: groups.DrawnOptions,
     cache: groups.CacheOptions,
     report: groups.SearchReportOptions,
 ) -> None:
     """Find the largest batch, or sequence, that fits.
 
     Traces at the answer and at one more confirm it. Exit 3 where not even 1 fits, 4 where no
-    value that fits was found.
+    value that fits was found. With --seq-len-dist it is the largest batch of the longest length,
+    beside the chance that steps of drawn lengths run out all the same.
     """
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
     problems.add(*_wrong(asked))
     spec = problems.of(_varied, job_spec(target, job, problems), asked)
     profiles = problems.of(profiles_for, asked.gpu, profile_dir)
+    lengths_of_job(spec, job, drawn, problems)
+    plan = tail_plan(profiles or (), drawn, problems)
+    if plan is not None and asked.of != VARIABLES[0]:
+        problems.add("--seq-len-dist draws lengths, so that --of seq-len enlarges nothing")
     problems.raise_if_any()
-    spec = as_most_run_it(spec, job, profiles)
+    spec = as_most_run_it(spec, job, profiles, by_trainer=plan is None)
     from memplan.plan.batch.compose import largest_batches
 
+    longest = spec
+    if plan is not None:
+        from memplan.simulate.tail_of_batch import batches_with_tails
+        from memplan.simulate.tail_of_job import at_longest
+
+        longest = at_longest(spec, plan)
     with console.progress() as tell:
         answers = largest_batches(
-            spec,
+            longest,
             profiles,
             variable=cast("Variable", asked.of.replace("-", "_")),
             utilization=cast("Utilization | None", asked.utilization),
@@ -76,6 +89,17 @@ def batch(
             cache=cache.opened(),
             progress=tell,
         )
+        if plan is not None:
+            answers = batches_with_tails(
+                answers,
+                spec,
+                profiles,
+                plan,
+                lengths=drawn.seq_len_dist or "",
+                timeout=job.timeout,
+                cache=cache.opened(),
+                progress=tell,
+            )
     for output in wanted:
         _write(output, format_target(spec.target), list(zip(profiles, answers, strict=True)), report)
     left = [answer for answer in answers if not answer.value]

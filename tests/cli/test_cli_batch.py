@@ -12,6 +12,7 @@ from tests.cli.options import CACHE, ESTIMATE
 from tests.report.example_batches import NOTHING, answer
 
 BATCH = (ESTIMATE - {"--alloc-conf", "--fail-on"}) | {"--of", "--utilization", "--vary"}
+BATCH |= {"--seq-len-dist", "--steps", "--seed"}
 
 
 def test_options() -> None:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from memplan.measure.records import Verdict
-from memplan.plan.batch.records import BatchAnswer, BatchPoint, BatchTurn
+from memplan.measure.records import TailRisk, Verdict
+from memplan.plan.batch.records import BatchAnswer, BatchPoint, BatchTail, BatchTurn
 from memplan.units import GIB, Bytes
 
 
@@ -28,3 +28,9 @@ NOTHING = replace(answer(), value=0, ended="none", device_bytes=Bytes(30 * GIB),
 REFUSED = replace(
     answer(), ended="refused", next_device_bytes=None, refused="IndexError: 12", curve=answer().curve[:-1], turns=()
 )
+
+_RISK = TailRisk(
+    lengths="uniform:1-9", longest=9, steps=1000, seed=0, chance=0.25, low_chance=0.2, high_chance=0.3,
+    least_chance=0.0, most_chance=1.0, device_bytes=23 * GIB, runs=300, played_steps=200_000,
+)  # fmt: skip
+DRAWN = replace(answer(), tails=(BatchTail(value=11, risk=_RISK), BatchTail(value=10, risk=None)))

@@ -13,7 +13,7 @@ from memplan.report.batch import json as batch_json
 from memplan.report.batch import text as batch
 from memplan.units import format_bytes
 from tests.contract.goldens import obey
-from tests.report.example_batches import NOTHING, REFUSED, answer
+from tests.report.example_batches import DRAWN, NOTHING, REFUSED, answer
 
 PROFILE = load_profile("rtx-4090")
 
@@ -50,7 +50,16 @@ def test_a_refusal_is_said() -> None:
     assert "at 12: IndexError: 12" in _text(REFUSED)
 
 
-@pytest.mark.parametrize("given", [answer(), NOTHING, REFUSED])
+def test_the_chance_of_drawn_lengths_stands_beside_the_answer() -> None:
+    words = " ".join(_text(DRAWN).split())
+    assert "at 11 25.0 % [20.0 % to 30.0 %] run out of memory within 1,000 steps of uniform:1-9" in words
+    assert "at 10 nobody knows what drawn lengths take" in words
+    tails = json.loads(batch_json.render("preset:gpt2", [(PROFILE, DRAWN)]))["tails"]
+    assert [(each["gpu"], each["value"]) for each in tails] == [("rtx-4090", 11), ("rtx-4090", 10)]
+    assert (tails[0]["risk"]["chance"], tails[1]["risk"]) == (0.25, None)
+
+
+@pytest.mark.parametrize("given", [answer(), NOTHING, REFUSED, DRAWN])
 def test_json_obeys_its_schema(given: BatchAnswer) -> None:
     document = json.loads(batch_json.render("preset:gpt2", [(PROFILE, given)]))
     obey("batch", document)

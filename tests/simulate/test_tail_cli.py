@@ -7,6 +7,7 @@ import pytest
 from memplan.cli.app import main
 from memplan.measure.document import ESTIMATE
 from memplan.simulate import tail as tails
+from memplan.simulate.tail_of_batch import MOST_TRIED
 
 NET = """
 import torch
@@ -41,6 +42,26 @@ def test_the_answer_is_of_the_longest_and_says_how_likely_it_runs_out(tmp_path, 
     assert ESTIMATE.plain(ESTIMATE.read(plain)) == plain
 
 
+@pytest.mark.slow
+def test_the_largest_batch_is_of_the_longest_and_smaller_ones_are_tried_where_it_runs_out(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NET)
+    words = ["batch", "net.py", "--gpu", "t4", "--no-cache", "--steps", "9", "--seq-len-dist", "uniform:16-64"]
+    assert main([*words, "--json"]) == 0
+    drawn = json.loads(capsys.readouterr().out)
+    assert main(["batch", "net.py", "--gpu", "t4", "--no-cache", "--seq-len", "64", "--json"]) == 0
+    (of_longest,) = json.loads(capsys.readouterr().out)["results"]
+    values = [each["value"] for each in drawn["tails"]]
+    chances = [each["risk"]["chance"] for each in drawn["tails"]]
+    assert drawn["results"][0]["value"] == of_longest["value"] == values[0]
+    assert values == sorted(values, reverse=True)
+    assert all(chances[:-1])
+    assert not chances[-1] or len(chances) == MOST_TRIED
+
+
+@pytest.mark.parametrize("command", ["estimate", "batch"])
 @pytest.mark.parametrize(("words", "complaint"), [
     (["--steps", "9"], "give --seq-len-dist"),
     (["--seq-len-dist", "fixed:9"], "draws nothing"),
@@ -49,6 +70,11 @@ def test_the_answer_is_of_the_longest_and_says_how_likely_it_runs_out(tmp_path, 
     (["--seq-len-dist", "uniform:9-1"], "runs backwards"),
     (["--seq-len-dist", "uniform:1-9", "--gpu", "cpu"], "no limit"),
 ])  # fmt: skip
-def test_what_does_not_go_together_is_refused(words, complaint, capsys):
-    assert main(["estimate", "model.py", "--gpu", "t4", *words]) == 2
+def test_what_does_not_go_together_is_refused(command, words, complaint, capsys):
+    assert main([command, "model.py", "--gpu", "t4", *words]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_lengths_that_are_drawn_are_not_enlarged(capsys):
+    assert main(["batch", "model.py", "--gpu", "t4", "--of", "seq-len", "--seq-len-dist", "uniform:1-9"]) == 2
+    assert "enlarges nothing" in capsys.readouterr().err

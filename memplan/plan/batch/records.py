@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from memplan.measure.records import Verdict
+from memplan.measure.records import TailRisk, Verdict
 from memplan.units import Bytes
 
 Variable = Literal["batch_size", "seq_len"]
@@ -45,6 +45,16 @@ class BatchTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchTail:
+    """How likely a run of drawn lengths runs out of memory at one batch size."""
+
+    value: int
+    """The batch size."""
+    risk: TailRisk | None
+    """How likely; None where nobody knows what the step takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchAnswer:
     """The largest batch size (or sequence length) that fits a device."""
 
@@ -72,6 +82,8 @@ class BatchAnswer:
     """Peaks at the answer, one more, and a few below, in order."""
     turns: tuple[BatchTurn, ...] = ()
     """Where larger values become TIGHT and where OOM, on the whole device; none where the program refuses one more."""
+    tails: tuple[BatchTail, ...] = ()
+    """Of drawn lengths: the answer, and smaller ones where it runs out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

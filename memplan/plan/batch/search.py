@@ -211,7 +211,7 @@ class ValueSearch:
             return (
                 _next_value(known, below, min(above, FARTHEST * max(known)), self._limit)
                 if above - below > 1
-                else below
+                else max(1, below)
             )
         if above == LARGEST and self.at(LARGEST).fits:
             if LARGEST in self._traces or self.at(LARGEST).device_bytes == known[max(known)]:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from rich.text import Text
 
 from memplan.hardware.profile import GpuProfile
-from memplan.plan.batch.records import BatchAnswer, BatchPoint
-from memplan.report.draw.layout import bounded, hanging, stacked
+from memplan.plan.batch.records import BatchAnswer, BatchPoint, BatchTail
+from memplan.report.draw.layout import bounded, hanging, percent, stacked
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
@@ -58,6 +58,7 @@ def _block(profile: GpuProfile, answer: BatchAnswer, width: int, *, explain: boo
     return [
         verdict(profile, answer),
         *([Text(f"  then {turns}", style="yellow")] if turns else []),
+        *(Text(line) for tail in answer.tails for line in _lines(_chance(tail), width)),
         *(Text(line, style="dim") for words in _remarks(answer, explain=explain) for line in _lines(words, width)),
         Text(heading, style="dim"),
         *(
@@ -65,6 +66,15 @@ def _block(profile: GpuProfile, answer: BatchAnswer, width: int, *, explain: boo
             for point in answer.curve
         ),
     ]
+
+
+def _chance(tail: BatchTail) -> str:
+    """Of drawn lengths."""
+    risk = tail.risk
+    if risk is None:
+        return f"at {tail.value} nobody knows what drawn lengths take"
+    chance = f"{percent(risk.chance)} [{percent(risk.low_chance)} to {percent(risk.high_chance)}]"
+    return f"at {tail.value} {chance} run out of memory within {risk.steps:,} steps of {clean(risk.lengths)}"
 
 
 def _lines(words: str, width: int) -> Iterable[str]:

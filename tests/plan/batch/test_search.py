@@ -90,6 +90,8 @@ def test_the_answer_is_that_of_brute_force(
     else:
         assert found.value == best
     assert found.ended != "none" or not best
+    # Where not even one sample fits, that is said, and nothing was traced without any.
+    assert best or found.ended in ("none", "limit")
 
 
 @given(
@@ -148,6 +150,10 @@ def test_a_step_that_does_not_grow_is_refused() -> None:
 def test_nothing_fits() -> None:
     found = _search(lambda batch: _trace(100 * batch), 50).run(8)
     assert (found.value, found.ended) == (0, "none")
+    # Steps of other ops at every size: no two traces foretell a third.
+    found = _search(lambda batch: _trace(*[40] * (batch + 1)), 50).run(4)
+    assert (found.value, found.ended) == (0, "none")
+    assert min(found.traces) == 1
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=3), st.integers(1, 100))
