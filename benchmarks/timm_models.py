@@ -139,9 +139,14 @@ def slope_off(name: str, real: Mapping[int, int], loop: Loop) -> float:
     return off(rise, real[high] - real[low])
 
 
+def ten_of(real: Mapping[str, Mapping[int, int]]) -> Sequence[str]:
+    """The models that the loop is chosen by."""
+    return sorted(name for name in real if len(real[name]) > 1)[::EVERY][:10]
+
+
 def choose(real: Mapping[str, Mapping[int, int]]) -> None:
     """Print how far each assumption is off on the ten models."""
-    ten = sorted(name for name in real if len(real[name]) > 1)[::EVERY][:10]
+    ten = ten_of(real)
     print("ten models:", ", ".join(ten))
     for loop in (CHOSEN, *OTHERS):
         found: list[float] = []
@@ -199,8 +204,6 @@ class Slope:
     measured: float
     likely: float
     """As predicted."""
-    has_workspace: bool
-    """Do closed libraries decide a part of it?"""
 
     @property
     def off(self) -> float:
@@ -220,8 +223,7 @@ def slopes(rows: Sequence[Mapping[str, str]]) -> Iterator[Slope]:
         low, high = found[-2:]
         count = int(high["batch"]) - int(low["batch"])
         rise, truth = ((float(high[field]) - float(low[field])) / count for field in ("likely", "measured"))
-        unsure = any(each["least"] != each["most"] for each in found)
-        yield Slope(model=name, measured=truth, likely=rise, has_workspace=unsure)
+        yield Slope(model=name, measured=truth, likely=rise)
 
 
 def _line(what: str, errors: Sequence[float]) -> str:
@@ -255,8 +257,10 @@ def report(rows: Sequence[Mapping[str, str]]) -> str:
             "",
             "bytes a sample, between the two largest batches that ran",
             _line("all models", [each.off for each in found]),
-            _line("no work space of closed libraries", [each.off for each in found if not each.has_workspace]),
-            _line("cuDNN's convolutions among the step", [each.off for each in found if each.has_workspace]),
+            _line(
+                "the ten that the loop was chosen by", [each.off for each in found if each.model in ten_of(measured())]
+            ),
+            _line("all others", [each.off for each in found if each.model not in ten_of(measured())]),
             "",
             f"whole figures of nvidia-smi against reserved bytes and a context of {context:.0f} MiB",
             _line("all runs (FakeTensor in the same table: 45.8 %)", whole),

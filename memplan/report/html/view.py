@@ -141,7 +141,7 @@ def _facts(estimate: Estimate) -> Iterator[tuple[str, str, bool]]:
     moment = (peak.phase, peak.module, peak.op.removesuffix(".default"), source_line(peak.source))
     yield "peak reached in", " · ".join(word for word in moment if word), True
     if peak.basis is not None:
-        yield "interval from", rests_on(peak.basis), True
+        yield "basis of the interval", rests_on(peak.basis).removeprefix("interval from "), True
     if not estimate.repeats:
         yield "repeats", "the traced steps do not repeat: a later step may need more", True
 
