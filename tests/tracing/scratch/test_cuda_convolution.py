@@ -234,8 +234,8 @@ def test_the_interval_of_a_convolutional_net_holds_no_work_space_and_the_most(sp
     (answer,) = estimate_here(spec, [profile])
     image = 32 * 16 * 128 * 128 * 2
     peak = answer.peak
-    # In bf16 two images are likely to be copied somewhere near the peak; Winograd's tiles take 36/16 floats of each.
-    assert peak.low_bytes <= peak.device_bytes - 2 * image
+    # What is likely to be copied of images in bf16 may be nothing; Winograd's tiles take 36/16 floats of each.
+    assert peak.low_bytes < peak.device_bytes
     assert peak.high_bytes >= peak.device_bytes + image
     assert any("convolutions" in sentence for sentence in answer.assumptions)
 
