@@ -1,9 +1,10 @@
 """The time of a collective: rings with a latency per step and a bandwidth, inside a node or between nodes.
 
-The number of ranks in an all-gather or a reduce-scatter is read off its sizes; of others it is the job's.
+The number of ranks in an all-gather or a reduce-scatter is read off its sizes where its storages are the message; of
+others it is the job's. DeepSpeed gathers out of one buffer of all shards: there what is moved tells the message.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,12 @@ _NAMES: Mapping[str, Kind] = {
     "recv": "send",
 }
 """Part of an op's name → what it is; the first that is found counts."""
+_SHARED: Mapping[Kind, Callable[[int], float]] = {
+    "gather": lambda ranks: 2 + 1 / ranks,
+    "scatter": lambda ranks: 1 + 2 / ranks,
+}
+"""Kinds of which each rank has a share → bytes that an op in place moves for each of the message: what it writes is
+among its arguments, and so counts as read, too."""
 _LIBRARIES = ("c10d", "_c10d_functional")
 """Namespaces of collectives; ``fsdp`` has only the copies around them, which are kernels."""
 
@@ -58,11 +65,12 @@ def collective_of(op: Op, storages: tuple[Storage, ...], parallel: Parallel) -> 
     whole = max(sizes, default=0)
     least = min((size for size in sizes if size), default=whole)
     of_tensor = library == "_c10d_functional" and parallel.tensor > 1
-    told = round(whole / least) if kind in ("gather", "scatter") and least else 1
-    ranks = told if told > 1 else _ranks(kind, parallel, of_tensor=of_tensor)
+    told = round(whole / least) if kind in _SHARED and least else 1
+    ranks = told if 1 < told <= parallel.ranks else _ranks(kind, parallel, of_tensor=of_tensor)
+    is_whole = kind not in _SHARED or op.bytes_moved in (0, whole + least)
     return Collective(
         kind=kind,
-        nbytes=whole,
+        nbytes=whole if is_whole else round(op.bytes_moved / _SHARED[kind](ranks)),
         ranks=ranks,
         spread=1 if of_tensor else parallel.tensor,
         blocking=of_tensor or kind in ("exchange", "send"),

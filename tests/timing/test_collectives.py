@@ -109,6 +109,14 @@ def test_ops_tell_what_they_communicate(name: str, sizes: tuple[int, int], kind,
     assert (found.kind, found.ranks, found.blocking, found.nbytes) == (kind, ranks, blocking, max(sizes))
 
 
+def test_a_gather_out_of_a_buffer_of_all_shards_is_as_large_as_what_it_moves() -> None:
+    """DeepSpeed's ZeRO 3: a norm of 1,152 bytes out of 33 MB of shards, by eight ranks."""
+    op = replace(_op("c10d._allgather_base_.default"), bytes_moved=Bytes(2 * 1152 + 144))
+    found = collective_of(op, _storages(33_628_752, 1152), Parallel(data="zero3", shards=8))
+    assert found is not None
+    assert (found.nbytes, found.ranks) == (1152, 8)
+
+
 @pytest.mark.parametrize("name", ["aten.mm.default", "fsdp.all_gather_copy_in.default", "c10d.barrier.default"])
 def test_other_ops_are_kernels(name: str) -> None:
     assert collective_of(_op(name), _storages(1, 2), Parallel()) is None
