@@ -188,7 +188,7 @@ class _Searching:
                 hopeful = [each for each in hopeful if ways.expected(each)[0] < ways.lowest()]
             else:
                 hopeful.sort(key=lambda each: (usual_rank(each[0].candidate), ways.expected(each)))
-            if not self._traces.run(_some(hopeful, self._traces.at_once), share=SEARCHED):
+            if not self._run_first(hopeful):
                 return
 
     def _prove(self) -> None:
@@ -200,9 +200,14 @@ class _Searching:
             found.sort(key=lambda each: each[0].candidate.spec.batch_size * (-1 if ways.should_fit(each[1]) else 1))
             chosen = _once(found)
             chosen.sort(key=lambda each: self._certificate.least_cost(each[0].candidate))
-            if not self._traces.run(_some(chosen, self._traces.at_once), share=SEARCHED):
+            if not self._run_first(chosen):
                 return
             self._explore()
+
+    def _run_first(self, ways: Sequence[Way]) -> bool:
+        """Trace as many as there are processes; has anything come of it?"""
+        candidates, count = [each.candidate for each, _ in ways], self._traces.at_once
+        return self._traces.run(candidates[:count], then=candidates[count:], share=SEARCHED)
 
     def _look_further(self) -> None:
         """Find what would fit if one more thing were allowed; two, where one does not do."""
@@ -277,10 +282,6 @@ class _Searching:
         said = "nothing fits yet" if best is None else f"best {best:.3g} samples/s"
         left = max(0.0, self._traces.end - time.perf_counter())
         return " · ".join([proved, said, *([f"{left:.0f} s left"] if left < inf else [])])
-
-
-def _some(ways: Sequence[Way], count: int) -> list[Candidate]:
-    return [each.candidate for each, _ in ways[:count]]
 
 
 def _once(ways: Iterable[Way]) -> list[Way]:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ class Traces:
         candidates: Iterable[Candidate],
         function: Work | None = None,
         *,
+        then: Iterable[Candidate] = (),
         share: float = 1.0,
         begin_until: float = inf,
     ) -> bool:
@@ -82,6 +84,7 @@ class Traces:
         Args:
             candidates: The most wanted first.
             function: Evaluates one of them in a worker; None: as it is.
+            then: What would be next: where nothing else is left for processes that would wait.
             share: Of the budget, after which none begins; what runs may take the rest of it.
             begin_until: When none begins any more, whatever is left.
 
@@ -91,7 +94,8 @@ class Traces:
         fresh = [each for each in {key_of(each): each for each in candidates}.values() if not self.has(each)]
         fresh = fresh[: self.left(share)]
         latest = min(begin_until, self.started + share * self._search.budget_seconds)
-        meanwhile = (each for each in self.meanwhile if self._search.budget_traces is None and not self.has(each))
+        waiting = chain(self.meanwhile, then) if self._search.budget_traces is None else ()
+        meanwhile = (each for each in waiting if not self.has(each))
         found = False
         for outcome in self._workers.run(
             fresh, function or self._work, meanwhile=meanwhile, begin_until=latest, until=self.end
