@@ -150,6 +150,11 @@ def test_what_imports_say_once_is_no_difference_between_depths(fold_of: Fold) ->
     deep = continued(counted, BLOCKS - 2)
     assert deep is not None
     assert deep.assumptions[-1] == f"{BLOCKS} blocks"
+    # Both at once, as LoRA in the first trace of a process.
+    first, *later = counted
+    both = continued([replace(first, assumptions=("said once", *first.assumptions)), *later], BLOCKS - 2)
+    assert both is not None
+    assert both.assumptions == ("said once", *deep.assumptions)
 
 
 @pytest.mark.slow

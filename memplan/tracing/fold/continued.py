@@ -9,7 +9,7 @@ from memplan.tracing.fold.folding import fold
 from memplan.tracing.fold.modules import modules_of
 from memplan.tracing.fold.stream import same, widened
 from memplan.tracing.fold.traces import are_alike, decode, encode, is_sound
-from memplan.tracing.fold.words import Vocabulary, taken_apart
+from memplan.tracing.fold.words import Vocabulary, sentence_apart, taken_apart
 from memplan.tracing.records import Trace
 
 Build = Callable[[], torch.nn.Module]
@@ -73,10 +73,11 @@ def continued(traces: Sequence[Trace], depth: int, *, told: Trace | None = None)
 def _said_once(said: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """What the first trace of a process says and no later one: what imports of libraries found.
 
-    Sentences that tell of the depth stand in all traces, each with its own number: then nothing is said once.
+    Sentences that tell of the depth stand in all traces, each with its own numbers.
     """
     first, *later = said
-    once = tuple(text for text in first if all(text not in each for each in later))
+    gapped = [{sentence_apart(text)[0] for text in each} for each in later]
+    once = tuple(text for text in first if all(sentence_apart(text)[0] not in each for each in gapped))
     return once if all(len(each) == len(first) - len(once) for each in later) else ()
 
 
