@@ -130,8 +130,8 @@ def earn_pooled(
     for each in common:
         values.setdefault(each.workload, []).append(each.value)
     ends = pooled(values.values(), percent)
-    low, high = (choose(each.value for each in own) if own else None for choose in (min, max))
-    ends = ends if low is None or high is None else Ends(min(ends.low, low), max(ends.high, high))
+    mine = [each.value for each in own]
+    ends = Ends(min(ends.low, *mine), max(ends.high, *mine)) if mine else ends
     return Earned(ends, len(common) + len(own), _sources([*common, *own]), pooled=True)
 
 

@@ -5,17 +5,21 @@ was traced, and CPU seconds of both. Exit status 1 where an answer differs. Time
 after a first trace of the setting that is not counted; run it alone on the machine:
 
     python benchmarks/folded.py [--settings plain,lora] [preset ...]
+    python benchmarks/folded.py --of benchmarks/results/folded.txt      # the summary of rows that were kept
 """
 
 import argparse
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -44,6 +48,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "inference": {"mode": "inference"},
 }
 """Name → what it changes of bf16 and AdamW."""
+EQUAL = re.compile(r" (\d+) +\d+(?:\+\d+)+ equal .* ([\d.]+)$")
+"""Blocks and factor of a row that is equal."""
 GPU = "h100-80g"
 SEQ_LEN = 128
 """Tokens: what a trace costs hardly goes by it."""
@@ -83,12 +89,26 @@ def compared(name: str, setting: str) -> tuple[str, str]:
     return word, f"{head} {blocks:>4} {at:>12} {word:10} {len(truth.ops):>8} {times}"
 
 
+def summary(rows: Iterable[str]) -> str:
+    """How many rows are equal, and what the folds of each depth save, in the median."""
+    found = [match.groups() for row in rows if (match := EQUAL.search(row))]
+    times: dict[int, list[float]] = {}
+    for depth, factor in found:
+        times.setdefault(int(depth), []).append(float(factor))
+    factors = ", ".join(f"{depth} blocks {median(times[depth]):.1f}" for depth in sorted(times))
+    return f"{len(found)} equal; times as fast, in the median: {factors}"
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("presets", nargs="*", default=[preset.name for preset in list_presets()])
     parser.add_argument("--settings", default=",".join(SETTINGS))
+    parser.add_argument("--of", type=Path, help="a table that was printed before: its summary alone")
     options = parser.parse_args()
+    if options.of:
+        print(summary(options.of.read_text(encoding="utf-8").splitlines()))
+        return
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}"
@@ -98,13 +118,16 @@ def main() -> None:
         f"{'preset':18} {'setting':10} {'of':>4} {'blocks':>12} {'':10} {'ops':>8} {'folded':>8} {'whole':>8} {'x':>6}"
     )
     counts: Counter[str] = Counter()
+    rows: list[str] = []
     for setting in options.settings.split(","):
         answered(JobSpec(target=PresetTarget(name=options.presets[0]), seq_len=SEQ_LEN, **SETTINGS[setting]))
         for name in options.presets:
             word, row = compared(name, setting)
             counts[word] += 1
+            rows.append(row)
             print(row, flush=True)
     print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
+    print(summary(rows))
     sys.exit(1 if counts["DIFFERENT"] else 0)
 
 

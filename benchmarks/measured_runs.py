@@ -41,7 +41,7 @@ def read_residuals(folder: Path = HERE) -> tuple[Residual, ...]:
     for path in sorted((folder / "results").glob("cpu_truth*.txt")):
         found += cpu_truth(path.read_text(encoding="utf-8"), source=path.stem)
     for path in sorted((folder / "gpu" / "results").glob("*.json")):
-        found += gpu_runs(path.read_text(encoding="utf-8"), source=path.stem)
+        found += gpu_runs(path.read_text(encoding="utf-8"), name=path.stem)
     return tuple(found)
 
 
@@ -108,23 +108,26 @@ def _count(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def gpu_runs(text: str, source: str) -> Iterator[Residual]:
-    """Workloads of ``gpu/run.py`` with prediction and measurement; those of tries in small are left out."""
+def gpu_runs(text: str, name: str) -> Iterator[Residual]:
+    """Workloads of ``gpu/run.py`` with prediction and measurement; those of tries in small are left out.
+
+    All files are one source: the same workloads on another card.
+    """
     content = json.loads(text)
     if content["tiny"] or content["profile"]["kind"] != "cuda":
         return
-    for name, run in content["workloads"].items():
+    for workload_name, run in content["workloads"].items():
         if "predicted" not in run or "measured" not in run:
             continue
-        workload = "cnn" if name in RECURRENT else run["estimate"]["peak"]["interval"]["class"]
+        workload = "cnn" if workload_name in RECURRENT else run["estimate"]["peak"]["interval"]["class"]
         for figure in FIGURES:
             measured, predicted = (run[side][f"{figure}_bytes"] for side in ("measured", "predicted"))
             if not measured or not predicted:
                 continue
             value = math.log(measured / predicted)
             yield Residual(
-                id=f"{source}-{name}",
-                source=source,
+                id=f"{name}-{workload_name}",
+                source="benchmarks/gpu",
                 workload=workload,
                 figure=figure,
                 value=value,

@@ -1,11 +1,11 @@
 # ruff: noqa: D101, D102 - a program as its author would write it; the module docstring says what it is.
-"""The program behind ``JasperSolt__EoR_NN_snapshot`` (github.com/JasperSolt/EoR_NN, 2025-02-05, torch 2.2 or 2.3).
+"""The program behind ``JasperSolt__EoR_NN_snapshot`` (github.com/JasperSolt/EoR_NN, 2025-02-05, torch below 2.7).
 
 An image is changed until a small convolutional network, whose weights are frozen, says something else of it. Written
 anew from counterfactuals.py and regressors/latent_cnn.py at commit 6686e9f; sizes and line numbers in the snapshot's
 frames tell what another configuration said (30 slices of 256 x 256) and that no mask was used yet. Anomaly detection is
-on. The reductions split their work in 144 blocks, two for each of 72 multiprocessors of 1,024 threads: a Quadro RTX
-6000, of which the university's cluster has many.
+on. The reductions split their work in 144 blocks, two for each of 72 multiprocessors of 1,024 threads: a Turing card
+with the TU102 chip (Quadro RTX 6000 and 8000, Titan RTX). No torch is named; by 2.2, 2.3 and 2.6 it asks for the same.
 """
 
 from collections.abc import Iterator

@@ -101,10 +101,10 @@ class ResidualTable:
 
     def of_another_age(self, basis: IntervalBasis, torch: str) -> tuple[str, ...]:
         """Say that a release of torch is older than any whose runs an interval rests on, where all are known."""
-        entry = self.entries.get((basis.workload, basis.figure))
-        if basis.level is None or entry is None or not entry.torch or at_least(torch, entry.torch):
+        oldest = [entry.torch for entry in self._with_ends(basis.workload).values()]
+        if basis.level is None or not all(oldest) or any(at_least(torch, each) for each in oldest):
             return ()
-        return (f"how torch {torch} differs: runs behind the interval had {entry.torch} or a newer one",)
+        return (f"how torch {torch} differs: runs behind the interval had {oldest[0]} or a newer one",)
 
 
 @cache

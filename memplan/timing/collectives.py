@@ -83,7 +83,8 @@ def _ranks(kind: Kind, parallel: Parallel, *, of_tensor: bool) -> int:
     if of_tensor:
         return parallel.tensor
     # What shards leave to reduce is reduced among their copies.
-    return parallel.replicas if parallel.replicas > 1 else parallel.shards * parallel.context
+    among_copies = kind not in _SHARED and parallel.replicas > 1
+    return parallel.replicas if among_copies else parallel.shards * parallel.context
 
 
 def seconds(collective: Collective, node: Node) -> float:

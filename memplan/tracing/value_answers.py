@@ -88,7 +88,8 @@ def _of_known(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mappi
     if any(each is None or each.numel() > SMALL for each in elements.values()):
         return None
     with unset_fake_temporarily():
-        found = func(*tree_map(lambda each: elements.get(id(each), each), args), **kwargs)
+        real_args, real_kwargs = tree_map(lambda each: elements.get(id(each), each), (args, dict(kwargs)))
+        found = func(*real_args, **real_kwargs)
     return tree_map(lambda each: torch.empty(each.shape, dtype=each.dtype), found)
 
 

@@ -117,6 +117,14 @@ def test_a_gather_out_of_a_buffer_of_all_shards_is_as_large_as_what_it_moves() -
     assert (found.nbytes, found.ranks) == (1152, 8)
 
 
+def test_copies_of_shards_gather_among_the_shards() -> None:
+    """HSDP in place: one storage of the whole message, eight shards of it, four copies."""
+    op = replace(_op("c10d._allgather_base_.default"), bytes_moved=Bytes(2 * 800 + 100), writes=(StorageId(0),))
+    found = collective_of(op, _storages(800), Parallel(data="fsdp2", replicas=4, shards=8))
+    assert found is not None
+    assert (found.nbytes, found.ranks) == (800, 8)
+
+
 @pytest.mark.parametrize("name", ["aten.mm.default", "fsdp.all_gather_copy_in.default", "c10d.barrier.default"])
 def test_other_ops_are_kernels(name: str) -> None:
     assert collective_of(_op(name), _storages(1, 2), Parallel()) is None

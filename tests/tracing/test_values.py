@@ -137,6 +137,7 @@ def test_what_is_known_is_counted() -> None:
         assert torch.unique(steps).tolist() == [0.0, 1.0, 2.0]
         assert [part.tolist() for part in torch.unique_consecutive(steps, return_counts=True)] == [[0, 1, 2], [3, 3, 2]]
         assert torch.bincount(steps.long(), minlength=5).tolist() == [3, 3, 2, 0, 0]
+        assert torch.bincount(steps.long(), weights=torch.arange(8.0)).tolist() == [3.0, 12.0, 13.0]
     assert not values.assumptions
 
 

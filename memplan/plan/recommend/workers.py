@@ -21,7 +21,6 @@ MOST_PROCESSES = 8
 """Each holds the traces of a large model: a gigabyte or two."""
 Work = Callable[[Candidate, GpuProfile, StepLimits], Evaluation]
 """What a worker runs: at module level, or a ``functools.partial`` of such a function."""
-LEAST_PROCESSES = 2
 IDLE_SECONDS = 300
 """After which a process ends that has nothing to do: joblib's figure."""
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -57,8 +56,7 @@ class Workers:
         """
         self._profile, self._limits = profile, limits
         self._timeout = timeout
-        wanted = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
-        self.processes = max(LEAST_PROCESSES, wanted)
+        self.processes = processes or min(os.cpu_count() or 1, MOST_PROCESSES)
         self._running: dict[Future[Evaluation], _Running] = {}
 
     def run(

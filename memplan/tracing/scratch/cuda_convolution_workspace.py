@@ -5,9 +5,9 @@ with the work space that the plan names, however large, and takes the next plan 
 plan comes first only cuDNN knows. The likely size was measured on one card (``MEASURED``): an H100 with cuDNN 9.19
 under torch 2.11 (2026-11-23, ``benchmarks/gpu/convolutions.py`` has the calls). The rules were drawn from ResNet-50's
 calls and four other networks' first layers. Convolutions of fp32 on other cards' tensor cores are taken to be run as
-there: of 13 of timm's convolutional nets an A100's bytes a sample are then off by 3 % in the median, and by 13 % if no
-work space is likely (``benchmarks/timm_models.py``). Filters of 3x3 without tensor cores take what a Turing card took
-(cuDNN 8, six convolutions of ``benchmarks/cuda_streams/counterfactuals.py``, to the byte): a copy of them, the filters
+there, since timm's models on an A100 show it (``benchmarks/results/timm_models.txt``; a dozen of its convolutional nets
+were looked at before). Filters of 3x3 without tensor cores take what a Turing card took (six convolutions of
+``benchmarks/cuda_streams/counterfactuals.py``, to the byte): a copy of them, the filters
 as Winograd's F(2x2, 3x3) multiplies them, and a number for each output. Beyond, sizes are derived, as the most is
 everywhere, from
 
