@@ -5,7 +5,8 @@
 ``measured/timm_a100_40g.csv`` in the folder that ``MEMPLAN_DATA`` names holds the highest memory of 492 models at five
 batch sizes on an A100-40G (itu-rad/GPUMemNet). Their script is not public. Resolution, precision and what its loop
 holds beside the step were found from every 49th model (``--choose`` prints how far each assumption is off there), and
-are the same for all; a dozen more convolutional nets were looked at for cuDNN's work space. The slope between two batch sizes is free of the CUDA context, of weights and of optimizer states.
+are the same for all; a dozen more convolutional nets were looked at for cuDNN's work space. The slope between two batch
+sizes is free of the CUDA context, of weights and of optimizer states.
 
 Slopes are those between the two largest batches that the measurements themselves say ran: a run that ended shows less
 than a smaller batch, or comes after one that leaves no room for it. Every prediction is written to
