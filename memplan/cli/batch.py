@@ -56,9 +56,10 @@ def batch(
 ) -> None:
     """Find the largest batch, or sequence, that fits.
 
-    Traces at the answer and at one more confirm it. Exit 3 where not even 1 fits, 4 where no
-    value that fits was found. With --seq-len-dist it is the largest batch of the longest length,
-    beside the chance that steps of drawn lengths run out all the same.
+    Traces at the answer and at one more confirm it. Exit 3 where not even 1
+    fits, 4 where no value that fits was found. With --seq-len-dist it is the
+    largest batch of the longest length, beside the chance that steps of drawn
+    lengths run out all the same.
     """
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json) or ()
