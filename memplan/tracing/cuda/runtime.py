@@ -18,6 +18,18 @@ from memplan.tracing.cuda.streams import Stream, Streams
 from memplan.tracing.cuda.streams import answers as of_streams
 from memplan.tracing.records import DeviceTraits
 
+_NAMES = {
+    (7, 0): "Tesla V100-SXM2-32GB",
+    (7, 5): "Tesla T4",
+    (8, 0): "NVIDIA A100-SXM4-80GB",
+    (8, 6): "NVIDIA A40",
+    (8, 9): "NVIDIA L40S",
+    (9, 0): "NVIDIA H100 80GB HBM3",
+    (10, 0): "NVIDIA B200",
+    (12, 0): "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+}
+"""Capability → what the driver calls the best known card of it. Programs look speeds up by it, and cards that share a
+trace share the name."""
 ASSUMED_TOTAL_BYTES = 80 * 2**30
 """What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""
 
@@ -49,7 +61,7 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         streams.record(tensor, stream)
 
     properties = SimpleNamespace(
-        name="memplan fake GPU",
+        name=_NAMES.get(device.capability, "NVIDIA GPU"),
         major=major,
         minor=minor,
         total_memory=ASSUMED_TOTAL_BYTES,

@@ -40,6 +40,7 @@ _MAKERS: Mapping[str, Maker] = {
     "requests": downloads.of_requests,
     "datasets": hub_datasets.installed_datasets,
     "huggingface_hub": hub_uploads.no_uploads,
+    "tiktoken": tiktoken.installed,
     "safetensors.torch": hub.safetensors_files,
     "transformers": hub.transformers_hub,
     "transformers.trainer": hub.older_trainer,
@@ -181,7 +182,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
             return None
         if name.partition(".")[0] in ("datasets", "evaluate") and (played := self._of_hub(name)) is not None:
             return played
-        if name == "tiktoken":
+        if name == "tiktoken" and self._others(name) is None:
             return tiktoken.spec_of(name, self._assume)
         spec = self._others(name) if name in self._makers else None
         if spec is None or spec.loader is None or _is_of_program(spec):

@@ -1,8 +1,8 @@
 """What a program does beside computing: files written, processes started, connections made.
 
 Memplan runs a program's Python to see what it allocates, not to have its effects. Files that it writes go to a folder
-that is thrown away; deleting, renaming, starting processes and connecting fail as on a machine that does not allow
-them. This keeps accidents from happening; it is no sandbox.
+that is thrown away; deleting, renaming, starting processes (but commands that only tell something) and connecting fail
+as on a machine that does not allow them. This keeps accidents from happening; it is no sandbox.
 """
 
 import builtins
@@ -26,7 +26,7 @@ from memplan.files.scratch import scratch_folder
 from memplan.job.child import ENDING
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.host_reads import NOT_SAVED
-from memplan.tracing.script import saved_objects
+from memplan.tracing.script import commands, saved_objects
 from memplan.tracing.script.written_files import WRITES, WrittenFiles, absolute, is_below
 
 _FORBIDDEN = {
@@ -88,6 +88,8 @@ class _Guard:
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         if self.scratch is None or self._trusts or ENDING.is_set():
             return
+        if event == "subprocess.Popen" and len(args) > 1 and self._may_start(commands.words(args[1])):
+            return
         if event in _FORBIDDEN:
             paths = args[: 2 if event in _PAIRS else 1] or (None,)
             if not all(map(self._is_inside, paths)):
@@ -98,6 +100,14 @@ class _Guard:
             self._refuse("writing files", args)
         if event == "open" and isinstance(args[2], int) and args[2] & WRITES and not self._may_write(args[0]):
             self._refuse("writing files", args)
+
+    def _may_start(self, command: list[str]) -> bool:
+        is_there = bool(command) and shutil.which(command[0]) is not None
+        if is_there and commands.is_of_gpus(command):
+            self.assume(f"the command {command[0]} is taken as not installed")
+        if command and (commands.is_of_gpus(command) or not is_there):
+            raise commands.absent(command[0])
+        return commands.only_tells(command)
 
     def _may_write(self, path: object) -> bool:
         return isinstance(path, int) or str(path).startswith("/dev/") or self._is_inside(path)

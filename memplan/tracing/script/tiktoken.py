@@ -4,8 +4,10 @@ import importlib.machinery
 import re
 import zlib
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 from memplan.errors import EstimateError
 
@@ -66,21 +68,33 @@ class _Loader:
         return TiktokenModule(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        def get_encoding(name: str) -> Encoding:
-            if name not in _ENCODINGS:
-                raise EstimateError(
-                    f"tiktoken's encoding '{name}' is not known", hint=f"known: {', '.join(_ENCODINGS)}"
-                )
-            self._assume(f"tiktoken's {name} is not downloaded: it makes a token of each word")
-            return Encoding(name)
+        vars(module).update(_encodings(self._assume), Encoding=Encoding)
 
-        def encoding_for_model(model: str) -> Encoding:
-            if model.startswith(("gpt-4o", "gpt-4.1", "gpt-5", "o1", "o3", "o4")):
-                return get_encoding("o200k_base")
-            return get_encoding("gpt2" if model == "gpt2" else "cl100k_base")
 
-        vars(module).update(Encoding=Encoding, get_encoding=get_encoding, encoding_for_model=encoding_for_model)
-        vars(module).update(list_encoding_names=lambda: list(_ENCODINGS))
+def _encodings(assume: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
+    """The functions of the package that know encodings by name."""
+
+    def get_encoding(name: str) -> Encoding:
+        if name not in _ENCODINGS:
+            raise EstimateError(f"tiktoken's encoding '{name}' is not known", hint=f"known: {', '.join(_ENCODINGS)}")
+        assume(f"tiktoken's {name} is not downloaded: it makes a token of each word")
+        return Encoding(name)
+
+    def encoding_for_model(model: str) -> Encoding:
+        if model.startswith(("gpt-4o", "gpt-4.1", "gpt-5", "o1", "o3", "o4")):
+            return get_encoding("o200k_base")
+        return get_encoding("gpt2" if model == "gpt2" else "cl100k_base")
+
+    return {
+        "get_encoding": get_encoding,
+        "encoding_for_model": encoding_for_model,
+        "list_encoding_names": lambda: list(_ENCODINGS),
+    }
+
+
+def installed(module: ModuleType, stack: ExitStack, assume: Callable[[str], None]) -> None:
+    """The installed package: it reads files of its user's (``tiktoken.load``), and downloads no encodings."""
+    stack.enter_context(mock.patch.dict(vars(module), _encodings(assume)))
 
 
 class TiktokenModule(ModuleType):

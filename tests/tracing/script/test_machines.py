@@ -153,3 +153,34 @@ def test_shards_are_initialised_on_the_gpu(estimated: Callable[..., Estimate]) -
     peaks = [estimated(SHARDED.replace("RESET", each), parallel=two).peak for each in (reset, "...")]
     parameters = 100 * 64 + 64 * 256 + 256 + 256 * 10 + 10
     assert peaks[0].requested_bytes == peaks[1].requested_bytes > 3 * 4 * parameters // 2
+
+
+def test_commands_that_only_tell_something_run(estimated: Callable[..., Estimate]) -> None:
+    text = (
+        "import subprocess\n"
+        "assert subprocess.run('hostname', capture_output=True).stdout\n"
+        "assert subprocess.check_output(['git', '--version']).startswith(b'git version')\n"
+        "assert subprocess.check_output('uname -s', shell=True, text=True).strip()\n"
+    )
+    assert estimated(text + PLAIN + "main(0)\n").repeats
+
+
+@pytest.mark.parametrize("command", ["lspci", "nvidia-smi", "no-such-command"])
+def test_commands_of_gpus_are_not_installed(command: str, estimated: Callable[..., Estimate]) -> None:
+    text = f"import subprocess\ntry:\n    subprocess.run([{command!r}], stdout=subprocess.PIPE)\n"
+    text += "except FileNotFoundError as error:\n    assert error.filename\nelse:\n    raise AssertionError\n"
+    assert estimated(text + PLAIN + "main(0)\n").repeats
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["['git', 'log', '--output=log.txt']", "['git', 'commit']", "'uname -s > log.txt', shell=True", "['true']"],
+)
+def test_commands_that_do_something_are_refused(command: str, estimated: Callable[..., Estimate]) -> None:
+    text = f"import subprocess\ntry:\n    subprocess.run({command})\nexcept PermissionError:\n    pass\n"
+    assert estimated(text + "else:\n    raise AssertionError\n" + PLAIN + "main(0)\n").repeats
+
+
+def test_a_program_finds_a_gpu_that_exists(estimated: Callable[..., Estimate]) -> None:
+    text = "import torch\nassert 'H100' in torch.cuda.get_device_name(0)\n"
+    assert estimated(text + PLAIN + "main(0)\n").repeats

@@ -111,8 +111,13 @@ def test_arguments_decide(estimated: Callable[..., Estimate]) -> None:
         ("import torch\nprint('no training')\n", (), "ended without a training step"),
         (HEAD, ("--no-such",), "sys.exit(2)"),
         ("raise ValueError('broken')\n", (), "ValueError: broken"),
+        (
+            "import torch\ntorch.nn.init.trunc_normal_(torch.empty(4, 4).cuda())\nraise ValueError('broken')\n",
+            (),
+            "ValueError: broken",
+        ),
     ],
-    ids=["on the CPU", "a constant of a gradient", "trains nothing", "wrong arguments", "raises"],
+    ids=["on the CPU", "a constant of a gradient", "trains nothing", "wrong arguments", "raises", "behind a loop"],
 )
 def test_what_cannot_be_answered_is_said(
     text: str, arguments: tuple[str, ...], said: str, estimated: Callable[..., Estimate]
@@ -250,6 +255,30 @@ def test_the_package_of_its_own_project_is_there_as_if_installed(
     assert "the package a_package_of_its_own is taken from the program's project, as if it were installed" in (
         estimate.assumptions
     )
+
+
+def test_an_installed_tiktoken_reads_files(
+    folder: Path, estimated: Callable[..., Estimate], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "site" / "tiktoken"
+    package.mkdir(parents=True)
+    text = "def get_encoding(name):\n    raise OSError('no net')\n\n"
+    (package / "__init__.py").write_text(text + "encoding_for_model = list_encoding_names = get_encoding\n")
+    (package / "load.py").write_text("def load_tiktoken_bpe(path):\n    return {path: 0}\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    reads = """
+import tiktoken
+from tiktoken.load import load_tiktoken_bpe
+assert load_tiktoken_bpe("a.model") == {"a.model": 0}
+assert tiktoken.get_encoding("gpt2").n_vocab == 50257
+"""
+    try:
+        assert estimated(HEAD + reads + FROM_RANDOM.removeprefix(HEAD)).repeats
+        with pytest.raises(OSError, match="no net"):
+            importlib.import_module("tiktoken").get_encoding("gpt2")
+    finally:
+        for name in ("tiktoken.load", "tiktoken"):
+            sys.modules.pop(name, None)
 
 
 def test_a_program_may_ask_for_pythons_import_path(estimated: Callable[..., Estimate]) -> None:
