@@ -117,7 +117,7 @@ class Decisions:
         place = asked.place
         if (heard := self._heard_at(place)) is not None:
             return bool(heard)
-        answer = self.forced[place] if place in self.forced else self._answer(asked, place, default)
+        answer = self._forced(asked, place) if place in self.forced else self._answer(asked, place, default)
         self.made.pop(place, None)
         self.made[place] = answer
         self.account.condition(asked, answer=answer)
@@ -192,6 +192,12 @@ class Decisions:
         return may_be.likely if wanted else int(may_be.likely != 1)
 
     # ------------------------------------------------------------------ which answer
+
+    def _forced(self, asked: Question, place: Place) -> bool:
+        """The answer that was found out before; where it stays in a loop, for as long as patience lasts."""
+        answer = self.forced[place]
+        stays = asked.kind in ("exit", "loop") and asked.leaves_on is (not answer)
+        return answer != (stays and self._patience.count(place) > self._patience.of(asked))
 
     def _answer(self, asked: Question, place: Place, default: bool) -> bool:
         leaves = asked.leaves_on

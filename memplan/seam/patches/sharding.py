@@ -153,6 +153,12 @@ PATCHES: tuple[Patch, ...] = (
         why="a rank's code finds the other ranks",
         source="torch/distributed/distributed_c10d.py",
     ),
+    *patches(
+        "torch.distributed.distributed_c10d",
+        "_set_pg_timeout",
+        why="a group that sends nothing waits for nobody",
+        source="torch/distributed/distributed_c10d.py _set_pg_timeout",
+    ),
     *MESH_METHODS,
     *RINGS,
     *patches(

@@ -126,6 +126,7 @@ def _as_a_rank_sees_it() -> tuple[Replacement, ...]:
     names = (f"{module.__name__}.{name}" for name in answers for module in (dist, c10d))
     return (
         *(Replacement(name, answers[name.rpartition(".")[2]]) for name in names),
+        Replacement("torch.distributed.distributed_c10d._set_pg_timeout", _nothing),
         Replacement(NUMBER_OF_WORK.path, count(1).__next__),
     )
 
