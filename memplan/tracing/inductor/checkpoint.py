@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.fx.traceback
 import torch.utils.checkpoint
-from torch.utils.checkpoint import CheckpointPolicy
+from torch.utils.checkpoint import CheckpointPolicy, noop_context_fn
 
 from memplan.seam.patches.compiled import NON_REENTRANT
 from memplan.seam.replace import Replacement, replaced
@@ -28,29 +28,46 @@ def tagged_checkpoints() -> AbstractContextManager[None]:
     )
 
 
-def _without_reentrant(function: Callable[..., Any], *options: Any, **keywords: Any) -> Iterator[None]:
-    """``checkpoint`` calls the function between two steps of this generator."""
-    del function, options, keywords
-    with _marked():
+def _without_reentrant(
+    function: Callable[..., Any],
+    preserve: bool = True,
+    context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
+    *options: Any,
+    **keywords: Any,
+) -> Iterator[None]:
+    """``checkpoint`` calls the function between two steps of this generator.
+
+    Where layers are checkpointed selectively, the mode of their ``context_fn`` marks each op by its policy, if it finds
+    that it is compiled (torch/utils/checkpoint.py ``_CachingTorchDispatchMode``).
+    """
+    del function, preserve, options, keywords
+    if context_fn is noop_context_fn:
+        with _marked(CheckpointPolicy.PREFER_RECOMPUTE):
+            yield
+        return
+    forward, _ = context_fn()
+    with _marked(None) as number, forward:
+        if hasattr(forward, "ac_graph_id"):
+            forward.ac_graph_id = number
         yield
 
 
 def _reentrant(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
     del preserve
-    with _marked():
+    with _marked(CheckpointPolicy.PREFER_RECOMPUTE):
         return function(*args)
 
 
 @contextmanager
-def _marked() -> Iterator[None]:
-    """Nodes made in here carry the marks."""
+def _marked(recompute: CheckpointPolicy | None) -> Iterator[int]:
+    """Nodes made in here carry the marks; yields their number."""
     meta = torch.fx.traceback.current_meta
-    marks = {"recompute": CheckpointPolicy.PREFER_RECOMPUTE, "ac_graph_id": next(_NUMBERS)}
+    marks: dict[str, Any] = {"recompute": recompute, "ac_graph_id": next(_NUMBERS)}
     with torch.fx.traceback.preserve_node_meta():
         former = {name: meta[name] for name in marks if name in meta}
         meta.update(marks)
         try:
-            yield
+            yield marks["ac_graph_id"]
         finally:
             for name in marks:
                 meta.pop(name, None)
