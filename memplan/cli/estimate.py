@@ -26,7 +26,7 @@ AllocConf = Annotated[
         options.DEVICE,
         "PYTORCH_CUDA_ALLOC_CONF of the run, as expandable_segments:True.",
         metavar="CONF",
-        default="PyTorch's own",
+        default="the program's own",
     ),
 ]
 Prices = Annotated[

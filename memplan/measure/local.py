@@ -13,7 +13,7 @@ from memplan.measure.history import recorded
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
 from memplan.measure.measurer import Measurer, measuring
-from memplan.measure.played import reserved_under
+from memplan.measure.played import own_policy, reserved_under
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
 from memplan.measure.savings import Switch, savings
 from memplan.replay.conf import not_modelled, parse_conf
@@ -181,7 +181,13 @@ def _on_ranks(profile: GpuProfile, measured: Measured, ranks: Sequence[Measured]
 
 def _on_allocator(spec: JobSpec, profile: GpuProfile, measured: Measured, conf: str) -> tuple[str, ...]:
     """The other mode of the allocator, where nobody said which: with streams it decides some percent of the peak."""
-    if conf or spec.parallel.ranks == 1 or profile.kind == "cpu":
+    trace = measured.lifetimes.trace
+    if conf or profile.kind == "cpu":
+        return ()
+    if trace.alloc_conf:
+        taken = "taken" if own_policy(trace) else "not understood: PyTorch's own are taken"
+        return (f"the program's own options of the allocator, {trace.alloc_conf}, are {taken}",)
+    if spec.parallel.ranks == 1:
         return ()
     other = reserved_under(AllocatorPolicy(expandable_segments=True), measured, profile)
     reserved = f"{format_bytes(other)} instead of {format_bytes(measured.memory.peak_reserved)}"

@@ -31,7 +31,7 @@ from memplan.units import StorageId
 
 T = TypeVar("T")
 
-FORM = 4
+FORM = 5
 """Of the bytes; another number is refused."""
 _COMPRESSION = 1
 """Of columns whose steps repeat: more takes several times as long and saves a third."""
@@ -60,6 +60,7 @@ _SHAPE: Mapping[str, Any] = {
     "unsure": [_TEXT],
     "causal": [_INT],
     "computes_in": _TEXT,
+    "alloc_conf": _TEXT,
     "cache": [(_INT, _INT, _OPTIONAL, _INT, _INT)],
     "folded": [(_INT, [_INT], _TEXT)],
 }  # fmt: skip
@@ -172,6 +173,7 @@ class _Reader:
             unsure=tuple(of["unsure"]),
             causal=frozenset(of["causal"]),
             computes_in=of["computes_in"],
+            alloc_conf=of["alloc_conf"],
             cache=tuple(
                 CacheLayer(sequences=sequences, tokens=tokens, window=window, token_bytes=each, nbytes=nbytes)
                 for sequences, tokens, window, each, nbytes in of["cache"]

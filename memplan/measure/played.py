@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from memplan.errors import UsageError
 from memplan.hardware.profile import GpuProfile
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.context import context_of
 from memplan.measure.jitter import NO_JITTER, jitter
 from memplan.measure.measured import Measured
+from memplan.replay.conf import parse_conf
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
@@ -28,10 +30,12 @@ def play_on_device(
 ) -> Measured:
     """Replay a trace's allocations on a device's allocator until its state repeats.
 
-    Where the segments would outgrow the device, they are replayed once more under its limit: the allocator then gives
-    cached segments back and tries again, which is slow but may well fit.
+    Without a policy, options that the target has itself (``Trace.alloc_conf``) are in force. Where the segments would
+    outgrow the device, they are replayed once more under its limit: the allocator then gives cached segments back and
+    tries again, which is slow but may well fit.
     """
     started = time.perf_counter()
+    policy = own_policy(lifetimes.trace) or DEFAULT_POLICY if policy == DEFAULT_POLICY else policy
     stream = request_stream(lifetimes.trace)
     repeats = _repeats(lifetimes.trace, stream)
     profile = context_of(profile, lifetimes.trace)
@@ -56,6 +60,14 @@ def play_on_device(
         rank=rank,
         replay_seconds=time.perf_counter() - started,
     )
+
+
+def own_policy(trace: Trace) -> AllocatorPolicy | None:
+    """The allocator's options that a target has itself; None where it has none, or such as nobody understands."""
+    try:
+        return parse_conf(trace.alloc_conf) if trace.alloc_conf else None
+    except UsageError:
+        return None
 
 
 def play_idle(measured: Measured, profile: GpuProfile) -> Measured:

@@ -254,5 +254,7 @@ class Trace:
     """Keys and values after the last forward of a generation by transformers."""
     folded: Folded | None = None
     """Whether shallower models were traced in its place; None where none was tried."""
+    alloc_conf: str = ""
+    """``PYTORCH_CUDA_ALLOC_CONF`` as the target sets it, or as a program finds it; empty where there is none."""
     turns: tuple[Turn, ...] = ()
     """Stretches that stand for more, in order; none where all that runs was traced."""

@@ -9,9 +9,10 @@ import torch
 
 from memplan.job.missing_packages import missing_packages
 from memplan.job.parallel import ALONE
-from memplan.job.spec import JobSpec
+from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.seam.find import no_loss_is_hidden
 from memplan.seam.releases import untried
+from memplan.tracing.alloc_conf import OwnOptions
 from memplan.tracing.causal import causal_ops
 from memplan.tracing.compiled import Compiling, compiling
 from memplan.tracing.decisions import Decisions
@@ -55,6 +56,8 @@ class Session:
     """What DeepSpeed keeps there."""
     may_leave_out: bool
     """May turns that repeat the one before them be left out?"""
+    options: OwnOptions
+    """Those of the allocator that the target has itself."""
     started: float
     """Reading of ``time.perf_counter``."""
 
@@ -110,6 +113,7 @@ class Session:
             cache=cache,
             unsure=values.unsure,
             causal=causal_ops(recorder.step_graph.graph.nodes),
+            alloc_conf=self.options.found(),
             turns=tuple(recorder.turns),
         )
 
@@ -149,7 +153,8 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         recorder.references.default_place = "device" if device.kind == "cpu" else "host"
         yield Session(
             recorder=recorder, compiled=compiled, means=means, decisions=decisions, kernels=kernels, missing=missing,
-            disk=disk, may_leave_out=not spec.no_fold and spec.compile == "eager", started=started,
+            disk=disk, may_leave_out=not spec.no_fold and spec.compile == "eager",
+            options=OwnOptions(is_program=isinstance(spec.target, ScriptTarget)), started=started,
         )  # fmt: skip
 
 

@@ -38,15 +38,19 @@ def surroundings(assume: Callable[[str], None], further: Mapping[str, Maker] | N
         yield
 
 
-def run_as_main(target: ScriptTarget) -> None:
+def run_as_main(target: ScriptTarget, at_end: Callable[[], None] = lambda: None) -> None:
     """Run a program as Python would.
+
+    Args:
+        target: The program.
+        at_end: Called when it ends, however it does, in its environment.
 
     Raises:
         EstimateError: It fails, or exits with an error.
         StepRepeated: There are enough steps.
     """
     try:
-        _run(target)
+        _run(target, at_end)
     except (StepRepeated, MemplanError, KeyboardInterrupt):
         raise
     except SystemExit as error:
@@ -78,8 +82,9 @@ def _launches(module: ModuleType, stack: ExitStack, assume: Callable[[str], None
     stack.enter_context(mock.patch.object(module, "simple_launcher", launch))
 
 
-def _run(target: ScriptTarget) -> None:
-    with _as_main(target):
+def _run(target: ScriptTarget, at_end: Callable[[], None] = lambda: None) -> None:
+    with _as_main(target), ExitStack() as stack:
+        stack.callback(at_end)
         if target.module is not None:
             runpy.run_module(target.module, run_name="__main__", alter_sys=True)
         else:

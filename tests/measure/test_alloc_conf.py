@@ -1,0 +1,94 @@
+"""Options of the allocator that a target sets itself, or that a program is started with."""
+
+from pathlib import Path
+
+import pytest
+
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
+from memplan.measure.local import estimate_here
+from memplan.measure.records import Estimate
+
+STEP = """
+import os
+import torch
+from torch import nn
+
+
+def model():
+    return nn.Sequential(nn.Linear(3000, 3000), nn.GELU(), nn.Linear(3000, 100))
+
+
+def batch(batch_size):
+    return torch.randn(batch_size, 3000)
+
+
+def loss(output, batch):
+    return output.square().mean()
+"""
+LOOP = """
+net = model().cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+for _ in range(100):
+    loss(net(batch(16).cuda()), None).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+SETS = 'os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "{}"\n'
+ROUNDED = "roundup_power2_divisions:2"
+NAME = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+@pytest.fixture(autouse=True)
+def _own_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    # So that what a target sets is gone after its test.
+    monkeypatch.setenv(NAME, "")
+
+
+def estimated(text: str, *, program: bool, conf: str = "") -> Estimate:
+    path = Path("train.py")
+    path.write_text(text)
+    target = ScriptTarget(path=path) if program else FileTarget(path=path)
+    [result] = estimate_here(
+        JobSpec(target=target, batch_size=16), [load_profile("h100-80g")], alloc_conf=conf, advice=False
+    )
+    return result
+
+
+def told(estimate: Estimate) -> list[str]:
+    return [sentence for sentence in estimate.assumptions if "allocator" in sentence]
+
+
+@pytest.mark.parametrize("program", [True, False], ids=["program", "file"])
+def test_what_a_target_sets_is_in_force(program: bool) -> None:
+    text = STEP + (LOOP if program else "")
+    given = estimated(text, program=program, conf=ROUNDED)
+    found = estimated(SETS.join(["import os\n", text]).format(ROUNDED), program=program)
+    assert found.peak.reserved_bytes == given.peak.reserved_bytes
+    assert told(found) == [f"the program's own options of the allocator, {ROUNDED}, are taken"]
+
+
+def test_a_program_is_started_as_in_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = estimated(STEP + LOOP, program=True)
+    given = estimated(STEP + LOOP, program=True, conf=ROUNDED)
+    monkeypatch.setenv(NAME, ROUNDED)
+    found = estimated(STEP + LOOP, program=True)
+    assert found.peak.reserved_bytes == given.peak.reserved_bytes != plain.peak.reserved_bytes
+    assert not told(plain)
+    assert not told(given)
+
+
+def test_what_is_asked_for_comes_before_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = estimated(STEP + LOOP, program=True, conf=ROUNDED)
+    monkeypatch.setenv(NAME, "expandable_segments:True")
+    assert estimated(STEP + LOOP, program=True, conf=ROUNDED).peak == given.peak
+
+
+def test_options_that_nobody_understands_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = estimated(STEP + LOOP, program=True)
+    monkeypatch.setenv(NAME, "no_such_option:1")
+    other = estimated(STEP + LOOP, program=True)
+    assert other.peak == plain.peak
+    [sentence] = told(other)
+    assert sentence.endswith("no_such_option:1, are not understood: PyTorch's own are taken")
