@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import ParamSpec, TypeVar
 
 from memplan.errors import EstimateError, MemplanError
@@ -185,10 +186,16 @@ def forgotten_modules() -> Iterator[None]:
     try:
         yield
     finally:
-        for name in [name for name in sys.modules if name not in before]:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file is not None and is_user_file(file):
-                del sys.modules[name]
+        # All are found before any goes: a namespace package finds its path by its parent.
+        for name in [name for name in sys.modules if name not in before and _is_of_user(sys.modules[name])]:
+            del sys.modules[name]
+
+
+def _is_of_user(module: ModuleType) -> bool:
+    """Does a module lie among the user's files? A namespace package has folders only."""
+    file = getattr(module, "__file__", None)
+    folders = [] if file else [f"{folder}/" for folder in getattr(module, "__path__", ())]
+    return any(map(is_user_file, [file] if file else folders))
 
 
 def is_foreign(filename: str) -> bool:

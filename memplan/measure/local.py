@@ -13,12 +13,13 @@ from memplan.measure.history import recorded
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
 from memplan.measure.measurer import Measurer, measuring
-from memplan.measure.played import own_policy, reserved_under
+from memplan.measure.played import has_expandable_segments, own_policy, reserved_under
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
 from memplan.measure.savings import Switch, savings
 from memplan.replay.conf import not_modelled, parse_conf
 from memplan.replay.policy import AllocatorPolicy
 from memplan.timing.clock import step_time
+from memplan.tracing.cuda.release import torch_release
 from memplan.units import format_bytes
 
 MOST_OPS_OF_ADVICE = 300_000
@@ -181,13 +182,18 @@ def _on_ranks(profile: GpuProfile, measured: Measured, ranks: Sequence[Measured]
 
 def _on_allocator(spec: JobSpec, profile: GpuProfile, measured: Measured, conf: str) -> tuple[str, ...]:
     """The other mode of the allocator, where nobody said which: with streams it decides some percent of the peak."""
-    trace = measured.lifetimes.trace
-    if conf or profile.kind == "cpu":
+    own = measured.lifetimes.trace.alloc_conf
+    if profile.kind == "cpu":
         return ()
-    if trace.alloc_conf:
-        taken = "taken" if own_policy(trace) else "not understood: PyTorch's own are taken"
-        return (f"the program's own options of the allocator, {trace.alloc_conf}, are {taken}",)
-    if spec.parallel.ranks == 1:
+    asked = own_policy(measured.lifetimes.trace) if not conf else parse_conf(conf)
+    if asked is not None and asked.expandable_segments and not has_expandable_segments(profile):
+        return (f"the ROCm build of torch {torch_release()} has no expandable segments: the option is ignored",)
+    if conf:
+        return ()
+    if own:
+        taken = "taken" if asked is not None else "not understood: PyTorch's own are taken"
+        return (f"the program's own options of the allocator, {own}, are {taken}",)
+    if spec.parallel.ranks == 1 or not has_expandable_segments(profile):
         return ()
     other = reserved_under(AllocatorPolicy(expandable_segments=True), measured, profile)
     reserved = f"{format_bytes(other)} instead of {format_bytes(measured.memory.peak_reserved)}"

@@ -17,6 +17,7 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
 from memplan.replay.replay import replay, replay_steps
 from memplan.replay.stream import RequestStream, freed_late, request_stream, resized
+from memplan.tracing.cuda.release import since
 from memplan.tracing.records import Trace
 from memplan.tracing.turns import turns_repeat
 from memplan.units import Bytes
@@ -35,7 +36,7 @@ def play_on_device(
     tries again, which is slow but may well fit.
     """
     started = time.perf_counter()
-    policy = own_policy(lifetimes.trace) or DEFAULT_POLICY if policy == DEFAULT_POLICY else policy
+    policy = _in_force(policy, lifetimes.trace, profile)
     stream = request_stream(lifetimes.trace)
     repeats = _repeats(lifetimes.trace, stream)
     profile = context_of(profile, lifetimes.trace)
@@ -60,6 +61,20 @@ def play_on_device(
         rank=rank,
         replay_seconds=time.perf_counter() - started,
     )
+
+
+def has_expandable_segments(profile: GpuProfile) -> bool:
+    """Does the allocator of this release have expandable segments on such a card?
+
+    ROCm builds ignore the option before torch 2.12 (github.com/pytorch/pytorch/pull/177974), and with ROCm before 7.
+    """
+    return profile.kind != "rocm" or since("2.12")
+
+
+def _in_force(policy: AllocatorPolicy, trace: Trace, profile: GpuProfile) -> AllocatorPolicy:
+    if policy == DEFAULT_POLICY:
+        policy = own_policy(trace) or DEFAULT_POLICY
+    return policy if has_expandable_segments(profile) else replace(policy, expandable_segments=False)
 
 
 def own_policy(trace: Trace) -> AllocatorPolicy | None:

@@ -1,14 +1,16 @@
 """The innermost line that the user can change, and the words around it."""
 
+import importlib
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from memplan.errors import EstimateError, UsageError
-from memplan.job.usercode import explain, guarded, innermost, is_user_file, location, user_code
+from memplan.job.usercode import explain, forgotten_modules, guarded, innermost, is_user_file, location, user_code
 
 MINE = str(Path.cwd() / "mine.py")
 TORCH = str(Path(torch.__file__).parent / "nn" / "modules" / "linear.py")
@@ -142,3 +144,18 @@ def test_errors_of_the_programs_own_classes_blame_no_package():
         with pytest.raises(EstimateError) as caught, user_code("train.py"):
             exec(line, {"Mine": Mine})
         assert caught.value.hint is None
+
+
+def test_namespace_packages_are_forgotten_with_the_packages_around_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "outer_of_user" / "inner"
+    inner.mkdir(parents=True)
+    (inner.parent / "__init__.py").write_text("")
+    (inner / "leaf.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for value in (1, 2):
+        (inner / "leaf.py").write_text(f"value = {value}\n#{'x' * value}\n")
+        with forgotten_modules():
+            assert importlib.import_module("outer_of_user.inner.leaf").value == value
+        assert not [name for name in sys.modules if name.startswith("outer_of_user")]

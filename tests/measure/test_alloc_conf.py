@@ -8,6 +8,7 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
+from memplan.tracing.cuda.release import VARIABLE
 
 STEP = """
 import os
@@ -46,13 +47,11 @@ def _own_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(NAME, "")
 
 
-def estimated(text: str, *, program: bool, conf: str = "") -> Estimate:
+def estimated(text: str, *, program: bool, conf: str = "", gpu: str = "h100-80g") -> Estimate:
     path = Path("train.py")
     path.write_text(text)
     target = ScriptTarget(path=path) if program else FileTarget(path=path)
-    [result] = estimate_here(
-        JobSpec(target=target, batch_size=16), [load_profile("h100-80g")], alloc_conf=conf, advice=False
-    )
+    [result] = estimate_here(JobSpec(target=target, batch_size=16), [load_profile(gpu)], alloc_conf=conf, advice=False)
     return result
 
 
@@ -92,3 +91,18 @@ def test_options_that_nobody_understands_are_told(monkeypatch: pytest.MonkeyPatc
     assert other.peak == plain.peak
     [sentence] = told(other)
     assert sentence.endswith("no_such_option:1, are not understood: PyTorch's own are taken")
+
+
+def test_rocm_ignores_expandable_segments_before_it_had_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reserved(release: str, conf: str) -> tuple[int, list[str]]:
+        monkeypatch.setenv(VARIABLE, release)
+        answer = estimated(STEP + LOOP, program=True, conf=conf, gpu="mi300x")
+        return answer.peak.reserved_bytes, [said for said in answer.assumptions if "expandable" in said]
+
+    plain, nothing = reserved("2.9.0", "")
+    ignored, sentences = reserved("2.9.0", "expandable_segments:True")
+    assert (ignored, nothing) == (plain, [])
+    assert sentences == ["the ROCm build of torch 2.9.0 has no expandable segments: the option is ignored"]
+    heeded, said = reserved("2.13.0", "expandable_segments:True")
+    assert heeded != plain
+    assert not said
