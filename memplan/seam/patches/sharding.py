@@ -9,6 +9,7 @@ _RANKS = (
     "monitored_barrier",
     "broadcast_object_list",
     "all_gather_object",
+    "recv_object_list",
     "is_nccl_available",
     "new_group",
 )
@@ -38,6 +39,11 @@ HAS_MEMORY = patch(
     "torch.distributed.fsdp._flat_param._data_ptr_allocated",
     why="FSDP1 tells storages apart that have no addresses",
     source="torch/distributed/fsdp/_flat_param.py",
+)
+CAST_LABELS = patch(
+    "torch.distributed.tensor.parallel.loss._cast_to_dtensor",
+    why="what lies on the device is on the device of the mesh, where a loss asks that is computed in shards",
+    source="torch/distributed/tensor/parallel/loss.py loss_parallel",
 )
 GET_ACCELERATOR = patch(
     "torch._C._get_accelerator",
@@ -138,6 +144,7 @@ PATCHES: tuple[Patch, ...] = (
     MAKE_WRAPPER,
     DRAW_SHARDS,
     COMPARE_SHAPES,
+    CAST_LABELS,
     REBUILD_BUCKETS,
     NUMBER_OF_WORK,
     GATHERED_KEYS,

@@ -14,6 +14,7 @@ from torch.distributed import device_mesh
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 
+from memplan.errors import EstimateError
 from memplan.job.parallel import Parallel
 from memplan.seam.distributed import FakeStore, clear_DTensor_sharding_propagator_cache, op_dispatcher, random
 from memplan.seam.modes import DisableTorchFunction, disable_current_modes
@@ -120,6 +121,7 @@ def _as_a_rank_sees_it() -> tuple[Replacement, ...]:
         "monitored_barrier": _nothing,
         "broadcast_object_list": _nothing,
         "all_gather_object": _gather_object,
+        "recv_object_list": _nothing_comes,
         "is_nccl_available": lambda: True,
         "new_group": fake_group,
     }
@@ -146,6 +148,14 @@ def _accelerator(kind: str) -> tuple[Replacement, ...]:
 
 def _nothing(*_: object, **__: object) -> None:
     return None
+
+
+def _nothing_comes(*_: object, **__: object) -> None:
+    """Objects that only another rank knows, such as the shapes between stages of a pipeline of the program's own."""
+    raise EstimateError(
+        "the program receives an object from another rank, and one rank alone is traced",
+        hint="a pipeline is traced from its model: --parallel pp=N with a model or a step in a file",
+    )
 
 
 def _gather_object(object_list: list[Any], obj: Any, group: object = None) -> None:

@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from memplan.job.parallel import ALONE, Parallel
 from memplan.seam.distributed import FSDPParam
-from memplan.seam.patches.sharding import GATHERED_PARAMETER, HAS_MEMORY, RESET_SHARD, SAME_STORAGE
+from memplan.seam.patches.sharding import CAST_LABELS, GATHERED_PARAMETER, HAS_MEMORY, RESET_SHARD, SAME_STORAGE
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.sharding.buckets import working_reducers
@@ -66,6 +66,7 @@ def world(parallel: Parallel, rank: int, recorder: Recorder) -> Iterator[World |
         mesh = stack.enter_context(process_group(parallel, rank, recorder.device.kind))
         stack.enter_context(following_local_tensors(recorder))
         stack.enter_context(comparing_storages())
+        stack.enter_context(casting_labels(recorder))
         stack.enter_context(working_reducers(recorder))
         stack.enter_context(claiming_gradients(recorder))
         stack.enter_context(claiming_gathered(recorder))
@@ -87,6 +88,19 @@ def comparing_storages() -> Iterator[None]:
         Replacement(HAS_MEMORY.path, lambda tensor: _storage(tensor).nbytes() > 0),
     )
     with replaced(table):
+        yield
+
+
+@contextmanager
+def casting_labels(recorder: Recorder) -> Iterator[None]:
+    """Let ``loss_parallel`` ask labels for their device as user code does: it runs inside of an operator."""
+    cast = attribute(CAST_LABELS.path)
+
+    def asking(*args: Any) -> Any:
+        with recorder.user_code():
+            return cast(*args)
+
+    with replaced((Replacement(CAST_LABELS.path, asking),)):
         yield
 
 

@@ -184,3 +184,40 @@ def test_commands_that_do_something_are_refused(command: str, estimated: Callabl
 def test_a_program_finds_a_gpu_that_exists(estimated: Callable[..., Estimate]) -> None:
     text = "import torch\nassert 'H100' in torch.cuda.get_device_name(0)\n"
     assert estimated(text + PLAIN + "main(0)\n").repeats
+
+
+TENSOR_PARALLEL = """
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, loss_parallel, parallelize_module
+distributed.init_process_group("nccl")
+mesh = init_device_mesh("cuda", (2,))
+model = parallelize_module(
+    nn.Linear(64, 4096, bias=False).cuda(), mesh, ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(1000):
+    with loss_parallel():
+        labels = torch.randint(4096, (512,)).cuda()
+        loss = nn.functional.cross_entropy(model(torch.randn(512, 64, device="cuda")), labels)
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_a_loss_is_computed_in_shards(estimated: Callable[..., Estimate]) -> None:
+    shared = estimated(TENSOR_PARALLEL, parallel=Parallel(data="ddp", replicas=2))
+    whole = estimated(TENSOR_PARALLEL.replace("(2,)", "(1,)"), parallel=Parallel(data="ddp", replicas=1))
+    # Logits, what is left of them for backward and their gradient are cut in half, and nothing is made whole of them.
+    half = 512 * 2048 * 4
+    assert whole.peak.requested_bytes - shared.peak.requested_bytes > 3 * half
+
+
+def test_an_object_of_another_rank_is_nobodys(estimated: Callable[..., Estimate]) -> None:
+    text = PLAIN + "from torch import distributed\ndistributed.init_process_group('nccl')\n"
+    text += "distributed.recv_object_list([None], src=1)\nmain(0)\n"
+    with pytest.raises(EstimateError, match="receives an object from another rank"):
+        estimated(text, parallel=Parallel(data="ddp", replicas=2))
