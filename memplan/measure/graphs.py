@@ -1,7 +1,7 @@
 """The library call: a job's step as an fx graph, and the lifetimes of its tensors."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
@@ -89,7 +89,8 @@ def graphs_here(
     from memplan.job.child import progress
 
     with measuring(progress=progress) as measurer:
-        lifetimes = measurer.lifetimes(spec, profile)
+        # A folded trace has no graph.
+        lifetimes = measurer.lifetimes(replace(spec, no_fold=True), profile)
     trace = lifetimes.trace
     made = graph_module(trace)
     names = node_names(trace, made)

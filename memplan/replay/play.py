@@ -13,6 +13,10 @@ from memplan.replay.observer import Observer
 from memplan.replay.records import MemoryProfile, OutOfMemory, RepeatedTurn, Request, RequestAction
 from memplan.units import Bytes
 
+SAME_LEVEL = 1.01
+"""Up to this ratio two reserved figures are one level where the moment of the peak is chosen. Chosen: the segment that
+a step of some GiB gains late is one of 2 or 20 MiB."""
+
 
 class Player:
     """One allocator to which requests are played."""
@@ -40,7 +44,7 @@ class Player:
         self.peak_requested, self.peak_allocated = self.allocator.requested, self.allocator.allocated
         self.peak_reserved, self.peak_active = self.allocator.reserved, self.allocator.allocated + self.pending
         self.requested_at_peak, self.allocated_at_peak = self.peak_requested, self.peak_allocated
-        self.pending_at_peak = self.pending
+        self.pending_at_peak, self._reserved_then = self.pending, self.peak_reserved
         self.peak_allocated_at = self.peak_at = -1
 
     @property
@@ -89,8 +93,14 @@ class Player:
                 self.peak_allocated_at = index
             if allocator.requested > requested_peak:
                 requested_peak = self.peak_requested = allocator.requested
-            if reserved > reserved_peak or (reserved == reserved_peak and allocated > allocated_at_peak):
+            if reserved > reserved_peak:
                 reserved_peak = self.peak_reserved = reserved
+                # A last small segment, late in a step, does not make a moment the peak at which little is alive.
+                moves = allocated > allocated_at_peak or reserved > SAME_LEVEL * self._reserved_then
+            else:
+                moves = reserved == reserved_peak and allocated > allocated_at_peak
+            if moves:
+                self._reserved_then = reserved
                 allocated_at_peak = self.allocated_at_peak = allocated
                 self.peak_at, self.requested_at_peak = index, allocator.requested
                 self.pending_at_peak = self.pending

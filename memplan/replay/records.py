@@ -154,7 +154,8 @@ class MemoryProfile:
     """Index in the stream of the event at which ``peak_allocated`` is first reached."""
     peak_at: int
     """Index of *the peak*, the one moment that reports describe: of all events at which ``peak_reserved`` is reserved,
-    the first at which most is allocated. Where a step repeats, segments are kept and this is the peak of the step."""
+    or within 1 % of it, the first at which most is allocated. Where a step repeats, segments are kept and this is the
+    peak of the step."""
     allocated_at_peak: Bytes
     """Bytes in live blocks at the peak."""
     requested_at_peak: Bytes

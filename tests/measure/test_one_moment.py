@@ -10,6 +10,7 @@ from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
 from memplan.measure.local import record_here
 from memplan.measure.records import RecordedEstimate
+from memplan.replay.play import SAME_LEVEL
 
 LATE = """
 import torch
@@ -82,11 +83,12 @@ def test_every_part_of_a_report_tells_of_the_peak(tmp_path: Path, text: str, opt
             held[digest.holders[block.holder].category] += block.requested
             rounding += block.nbytes - block.requested
     assert held == {name: size for name, size in parts.items() if size and name not in {"fragmentation", "context"}}
+    # So does the curve, at the event that it calls the peak; a small last segment may come after it.
+    at = digest.curve.events.index(digest.peak_event)
+    free += peak.reserved_bytes - digest.curve.reserved[at]
+    assert peak.reserved_bytes / SAME_LEVEL <= digest.curve.reserved[at] <= peak.reserved_bytes
     assert free + rounding == parts["fragmentation"]
     assert free == pytest.approx(waste.external * peak.reserved_bytes)
-    # So does the curve, at the event that it calls the peak.
-    at = digest.curve.events.index(digest.peak_event)
-    assert digest.curve.reserved[at] == peak.reserved_bytes
     assert digest.curve.allocated[at] == peak.reserved_bytes - free
     # And so do the owners.
     owned = Counter()
