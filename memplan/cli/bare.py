@@ -77,7 +77,7 @@ def _only(folder: Path, command: str, project: str) -> tuple[str, list[str]]:
         what = f"{command} needs a TARGET: this folder has {', '.join(files)}{project}"
         raise UsageError(what, hint=f"memplan {command} {files[0]}")
     what = f"{command} needs a TARGET: no Python file of this folder defines a model or trains one{project}"
-    raise UsageError(what, hint=f"memplan {command} path/to/model.py, or preset:gpt2 ('memplan presets' lists more)")
+    raise UsageError(what, hint="name a file, or preset:gpt2 ('memplan presets' lists more)")
 
 
 def _is_candidate(file: Path) -> bool:

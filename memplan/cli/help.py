@@ -72,7 +72,9 @@ def _help_all(rare: list[Any]) -> Any:
             return
         for option in rare:
             option.hidden = False
+        told, context.command.epilog = context.command.epilog, None
         typer.echo(context.get_help())
+        context.command.epilog = told
         for option in rare:
             option.hidden = True
         raise typer.Exit

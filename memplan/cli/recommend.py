@@ -213,7 +213,7 @@ def _emit(
         peak = peak_tracer(setup.gpu, profile_dirs, timeout=timeout, cache=cache.opened(), tell=None)
         written = formats.emit(setup, name, peak)
         folder.mkdir(exist_ok=True)
-        write(written, folder, console.tell)
+        write(written, folder, lambda name: console.tell(f"wrote {name}"))
 
 
 def _setup(answer: "Recommendation") -> "Setup":

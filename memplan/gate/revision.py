@@ -85,7 +85,7 @@ def _run_there(folder: Path, path: Sequence[str], project: Path | None, how: Run
 @contextmanager
 def _worktree(revision: str) -> Iterator[tuple[Path, Path]]:
     """The repository's folder, and one with a revision's files that is gone afterwards."""
-    top = Path(_git("rev-parse", "--show-toplevel")).resolve()
+    top = Path(_git("rev-parse", "--show-toplevel", failing=revision)).resolve()
     commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", failing=revision)
     with tempfile.TemporaryDirectory(prefix="memplan-diff-") as scratch:
         worktree = Path(scratch).resolve() / top.name

@@ -69,10 +69,10 @@ def read_entries(content: Mapping[str, Any], where: str) -> dict[tuple[str, str]
 def _without_estimates(content: Mapping[str, Any], where: str) -> UsageError:
     """What a file is instead, and who reads it."""
     if content.get("format") == SETUP:
-        hint = "memplan emit writes it for a framework; memplan estimate TARGET --config FILE estimates it"
+        hint = "estimate it with --config FILE; memplan emit writes it for a framework"
         return UsageError("this is a setup, which holds no estimates", where=where, hint=hint)
     if "blocks" in content and "command" not in content:
-        hint = "memplan estimate TARGET --checkpoint FILE estimates it, memplan.apply(model, FILE) applies it"
+        hint = "estimate it with --checkpoint FILE; memplan.apply(model, FILE) applies it"
         return UsageError("this is a checkpoint plan, which holds no estimates", where=where, hint=hint)
     command = content.get("command")
     what = f"the result of memplan {command} holds no estimates" if isinstance(command, str) else "no result of memplan"

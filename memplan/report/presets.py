@@ -7,7 +7,7 @@ from rich.text import Text
 
 from memplan.job.presets import Preset
 
-_COLUMNS = (("preset", 24), ("parameters", 12), ("default input", 16), ("task", 24))
+_COLUMNS = (("preset", 31), ("parameters", 11), ("default input", 14), ("task", 22))
 
 
 def presets_text(presets: Sequence[Preset]) -> list[Text]:

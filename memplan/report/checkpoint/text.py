@@ -169,7 +169,10 @@ def run_action(row: BlockRow) -> str:
             words = "offload"
         case Action.KEEP:
             words = "keep all"
-    return words if row.segment is None else f"{words}, as one" if row.action is Action.KEEP else f"{words}, nested"
+    if row.segment is None:
+        return words
+    # A segment's own blocks keep what they make when it is run again, as one, in backward.
+    return "checkpoint, as one" if row.action is Action.KEEP else f"{words}, nested"
 
 
 def saved_words(row: BlockRow) -> str:

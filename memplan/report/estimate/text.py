@@ -15,7 +15,7 @@ from memplan.report.estimate.owners import owner_lines
 from memplan.report.estimate.timeline_chart import chart_lines
 from memplan.report.estimate.verdict import NO_COMMANDS, verdict_lines
 from memplan.report.labels import LABEL_CELLS, LABELS
-from memplan.text import clean, shorten
+from memplan.text import clean
 from memplan.units import MIB, format_bytes
 
 _AT = "  at "
@@ -161,7 +161,7 @@ def _short_caveats(estimates: Sequence[Estimate], width: int) -> list[list[Text]
         return []
     label = "not modelled: "
     more = f" (+{len(phrases) - 1} more: --explain)" if len(phrases) > 1 else ""
-    return [[Text.assemble((label, "dim"), shorten(phrases[0], width - len(label) - len(more)), more)]]
+    return [[Text(line, style="dim") for line in hanging(label, f"{phrases[0]}{more}", width)]]
 
 
 def _percent(share: float) -> str:

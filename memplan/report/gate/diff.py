@@ -9,7 +9,7 @@ from memplan.gate.records import Growth
 from memplan.measure.records import Estimate
 from memplan.report.draw.layout import bounded, file_name, hanging, pad, source_line, spread, stacked
 from memplan.report.estimate.owners import TOP_LEVEL
-from memplan.report.gate.growth import category_changes, change, grouped_growth, grown, growth_lines
+from memplan.report.gate.growth import category_changes, change, elsewhere, grouped_growth, grown, growth_lines
 from memplan.report.gate.text import name_cells
 from memplan.report.labels import LABEL_CELLS, LABELS
 from memplan.report.markdown import code, html_code, sentence, table
@@ -107,7 +107,14 @@ def _markdown_details(each: RowChange) -> Iterator[str]:
     groups = grouped_growth(comparison.growth)
     yield from table(("Change", "Category", "Module", "Line"), map(_module, groups[:SHOWN]))
     rest = groups[SHOWN:]
-    yield from ["", f"… and {change(sum(one.grown for one in rest))} in {len(rest)} further places"] if rest else []
+    yield from (
+        [
+            "",
+            f"… and {change(sum(one.grown for one in rest))} {elsewhere(len(rest))}",
+        ]
+        if rest
+        else []
+    )
     yield from ("", "</details>")
 
 

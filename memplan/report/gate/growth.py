@@ -13,6 +13,11 @@ from memplan.text import shorten
 from memplan.units import Bytes, format_bytes
 
 
+def elsewhere(places: int) -> str:
+    """Where the rest of a growth is."""
+    return f"in {places} further place{'s' if places > 1 else ''}"
+
+
 def change(size: int) -> str:
     """A size with its sign."""
     return f"{'+' if size >= 0 else ''}{format_bytes(size)}"
@@ -75,5 +80,5 @@ def growth_lines(comparison: Comparison, width: int, *, shown: int, indent: str 
     rest = groups[shown:]
     if rest:
         total = change(sum(each.grown for each in rest))
-        lines.append(Text(f"{indent}{total:>{cells}}  in {len(rest)} further places", style="dim"))
+        lines.append(Text(f"{indent}{total:>{cells}}  {elsewhere(len(rest))}", style="dim"))
     return lines

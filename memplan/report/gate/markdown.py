@@ -14,7 +14,7 @@ from memplan.measure.records import Advice
 from memplan.report import markdown
 from memplan.report.estimate.verdict import ADVICE_SHOWN
 from memplan.report.gate.findings import category, limit_bytes, module, peak, short_source, versions
-from memplan.report.gate.growth import category_changes, change, grouped_growth, grown
+from memplan.report.gate.growth import category_changes, change, elsewhere, grouped_growth, grown
 from memplan.report.gate.headline import headline
 from memplan.report.gate.text import state
 from memplan.report.labels import LABELS
@@ -159,7 +159,14 @@ def _growth(row: Row, seen: Seen) -> Iterator[str]:
     columns = ("Change:", "Category", "Module", "Before:", "After:", "Line")
     yield from markdown.table(columns, map(_module, groups[:GROWTH_SHOWN]))
     rest = groups[GROWTH_SHOWN:]
-    yield from ["", f"… and {change(sum(one.grown for one in rest))} in {len(rest)} further places"] if rest else []
+    yield from (
+        [
+            "",
+            f"… and {change(sum(one.grown for one in rest))} {elsewhere(len(rest))}",
+        ]
+        if rest
+        else []
+    )
 
 
 def _module(each: Growth) -> tuple[str, ...]:

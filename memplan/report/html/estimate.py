@@ -1,6 +1,6 @@
 """The page of ``memplan estimate -f html``: one job on one or several GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
@@ -10,28 +10,36 @@ from memplan.report.html.page import assemble
 from memplan.report.html.view import anchors, article
 from memplan.units import format_bytes
 
+_HEADS = ("Verdict in figures", "Device peak", "Usable")
+
 
 def render(results: Sequence[RecordedEstimate]) -> str:
-    """Write estimates of one job as a page that needs nothing else; those without a digest without their history."""
+    """Write estimates of jobs as a page that needs nothing else; those without a digest without their history."""
     first = results[0].estimate
     keys = anchors([result.estimate.gpu.name for result in results])
-    several = len(results) > 1
+    estimates = [result.estimate for result in results]
+    jobs = {estimate.target for estimate in estimates}
+    several, mixed = len(results) > 1, len(jobs) > 1
     context = {
-        "title": f"{first.target} on {first.gpu.title or first.gpu.name}" if not several else first.target,
+        "title": _title(results, jobs),
         "kind": "estimate",
         "lines": [],
         "notes": [],
         "failures": [],
         "versions": {"memplan": first.memplan_version, "torch": first.torch_version},
-        "heads": ("GPU", "Verdict in figures", "Device peak", "Usable") if several else (),
+        "heads": ("GPU" if len(jobs) == 1 else "Job and GPU", "Verdict in figures", "Device peak", "Usable")
+        if several
+        else (),
         "text_heads": 2,
         "optional_head": 2,
-        "rows": [_row(key, result.estimate) for key, result in zip(keys, results, strict=True)] if several else [],
+        "rows": [_row(key, result.estimate, len(jobs) > 1) for key, result in zip(keys, results, strict=True)]
+        if several
+        else [],
         "articles": [
             {
                 "key": key,
                 "index": index,
-                "heading": result.estimate.gpu.title,
+                "heading": _named(result.estimate, mixed) if mixed else result.estimate.gpu.title,
                 "view": article(key, result.estimate, result.digest),
             }
             for index, (key, result) in enumerate(zip(keys, results, strict=True))
@@ -41,7 +49,18 @@ def render(results: Sequence[RecordedEstimate]) -> str:
     return assemble(context, DOCUMENT.plain(report))
 
 
-def _row(key: str, estimate: Estimate) -> dict[str, Any]:
+def _title(results: Sequence[RecordedEstimate], jobs: Collection[str]) -> str:
+    first = results[0].estimate
+    if len(jobs) > 1:
+        return f"{len(jobs)} jobs"
+    return first.target if len(results) > 1 else f"{first.target} on {first.gpu.title or first.gpu.name}"
+
+
+def _named(estimate: Estimate, with_job: bool) -> str:
+    return f"{estimate.target} · {estimate.gpu.name}" if with_job else estimate.gpu.name
+
+
+def _row(key: str, estimate: Estimate, with_job: bool) -> dict[str, Any]:
     known = estimate.verdict is not Verdict.UNKNOWN
     usable = estimate.gpu.usable_bytes
     peak = format_bytes(estimate.peak.device_bytes) if known else ""
@@ -50,5 +69,5 @@ def _row(key: str, estimate: Estimate) -> dict[str, Any]:
         "kind": str(estimate.verdict),
         "symbol": SYMBOLS[estimate.verdict],
         "word": estimate.verdict.upper(),
-        "cells": (estimate.gpu.name, statement(estimate), peak, format_bytes(usable) if usable else ""),
+        "cells": (_named(estimate, with_job), statement(estimate), peak, format_bytes(usable) if usable else ""),
     }

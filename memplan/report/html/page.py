@@ -16,6 +16,7 @@ STYLE = """
   body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; background: #fff }
   h1 { font-size: 1.3rem; line-height: 1.25; overflow-wrap: anywhere }
   svg { width: 100%; height: auto }
+  pre { overflow-x: auto }
   .blocks { overflow-x: auto }
   table { border-collapse: collapse; width: 100%; margin: 1.2rem 0; font-size: .95rem }
   th, td { padding: .3rem .6rem; border-bottom: 1px solid #8884; text-align: left; vertical-align: top }
