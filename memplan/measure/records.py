@@ -214,7 +214,8 @@ class TailRisk:
     most_chance: float
     """How likely if they were as high."""
     device_bytes: int
-    """Device peak of a drawn run where nothing limits it, fragmentation included."""
+    """Device peak of the fullest run that was drawn, fragmentation included; where some run out, of one that nothing
+    limits if it is more."""
     runs: int
     """Runs that were played; 0 where no step fits."""
     played_steps: int

@@ -51,6 +51,8 @@ class Chance:
     """Runs played."""
     steps: int
     """Their steps."""
+    most: int
+    """Bytes that the fullest of them reserved; 0 where none was played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,21 +76,23 @@ class Tail:
         short = self._too_long(limit_bytes)
         lucky = (1 - share_from(self.plan.distribution, short)) ** self.plan.steps
         if not lucky:
-            return Chance(chance=1.0, low=1.0, high=1.0, runs=0, steps=0)
+            return Chance(chance=1.0, low=1.0, high=1.0, runs=0, steps=0, most=0)
         count = max(LEAST_RUNS, min(MOST_RUNS, MOST_REQUESTS // (self.plan.steps * self._requests)))
         runs = [self._play(limit_bytes, f"{self.plan.seed}/{index}", below=short) for index in range(count)]
         failed = sum(run.failure is not None for run in runs)
         low, high = share_interval(failed, count)
         # A run survives that draws none too long, and then is one of those that do.
         chance, low, high = (1 - lucky * (1 - share) for share in (failed / count, low, high))
-        return Chance(chance=chance, low=low, high=high, runs=count, steps=sum(len(run.steps) for run in runs))
+        played = [step for run in runs for step in run.steps]
+        most = max((step.peak_reserved for step in played), default=0)
+        return Chance(chance=chance, low=low, high=high, runs=count, steps=len(played), most=most)
 
     def chance_of_steps(self, limit_bytes: int) -> float:
         """Return how likely a step is drawn that a device does not hold even after the shortest ones."""
         return 1 - (1 - share_from(self.plan.distribution, self._too_long(limit_bytes))) ** self.plan.steps
 
     def most_reserved(self) -> int:
-        """Return what a run holds at most where the device has no limit, fragmentation included."""
+        """Return what one run holds at most where the device has no limit, fragmentation included."""
         return max(step.peak_reserved for step in self._play(None, str(self.plan.seed)).steps)
 
     def _too_long(self, limit_bytes: int) -> int:

@@ -120,7 +120,7 @@ def risk_of(tail: Tail, estimate: Estimate, lengths: str, assumptions: Sequence[
         high_chance=chance.high,
         least_chance=min(tail.chance_of_steps(roomy), chance.low),
         most_chance=max(tail.chance(narrow).high, chance.high),
-        device_bytes=tail.most_reserved() + context,
+        device_bytes=max(tail.most_reserved(), chance.most) + context,
         runs=chance.runs,
         played_steps=chance.steps,
         assumptions=tuple(line for line in assumptions if line not in estimate.assumptions),

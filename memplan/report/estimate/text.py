@@ -177,7 +177,7 @@ def tail_lines(risk: TailRisk | None, width: int) -> list[Text]:
     lines = hanging(f"  {'drawn lengths':{LABEL_CELLS}}  ", run, width)
     margin = f"  {'':{LABEL_CELLS}}  "
     interval = f"{percent(risk.least_chance)} to {percent(risk.most_chance)} over the peak's interval"
-    lines += hanging(margin, f"{interval}, which is that of the longest, {risk.longest:,}", width)
+    lines += hanging(margin, f"{interval}; the peak is that of the longest, {risk.longest:,}", width)
     played = f"{risk.runs:,} runs of {risk.played_steps:,} steps" if risk.runs else "no step fits"
-    peak = f"without a limit a run takes {format_bytes(risk.device_bytes)}"
+    peak = f"the fullest run takes {format_bytes(risk.device_bytes)}"
     return [Text(line) for line in [*lines, *hanging(margin, f"{peak}; {played} drawn, seed {risk.seed}", width)]]
