@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from memplan.plan.recommend.records import Evaluated, Recommendation
 from memplan.report.draw.layout import signed_percent
 from memplan.report.draw.scatter_svg import STYLE
+from memplan.report.estimate.job import job_items
 from memplan.report.html.page import page, table, text
 from memplan.report.recommend.svg import render as render_svg
-from memplan.report.recommend.text import ending_words, rate, remarks, state
+from memplan.report.recommend.text import NOT_ALLOWED, ending_words, rate, remarks, state
 from memplan.units import format_bytes
 
 
@@ -28,8 +29,16 @@ def _body(answer: Recommendation) -> Iterator[str]:
     yield '<div class="blocks">'
     yield from table(("configuration",), ("peak", f"{answer.counted}/s", "cost"), (_row(each) for each in answer.rows))
     yield from table(("one change alone", "fits"), ("saves", "time"), _what_ifs(answer))
-    yield from table(("not taken", "why"), (), ((each.candidate.words, each.reason) for each in answer.rejected))
+    if any(not each.allowed for each in answer.what_ifs):
+        yield f"<p>{text(NOT_ALLOWED)}</p>"
+    if answer.rejected:
+        yield f"<details><summary>{len(answer.rejected)} not taken, and why</summary>"
+        yield from table(
+            ("configuration", "why"), (), ((each.candidate.words, each.reason) for each in answer.rejected)
+        )
+        yield "</details>"
     yield "</div>"
+    yield f"<p>{text('; '.join(job_items(answer)))}</p>"
     yield f"<footer>memplan {text(answer.memplan_version)}, torch {text(answer.torch_version)}</footer>"
 
 

@@ -34,6 +34,8 @@ from memplan.units import format_bytes
 
 SHOWN = 8
 """Rows of the ranking, and of what lost; JSON has all."""
+NOT_ALLOWED = "* changes the numerics: only with --allow"
+"""What a star means."""
 FIGURE_CELLS = 11
 """Width of a size or a rate."""
 
@@ -198,7 +200,7 @@ def what_if_lines(answer: Recommendation, width: int) -> list[Text]:
         words = f"not reached in the time for single changes: {named}"
         lines += [Text(line, style="dim") for line in hanging("  ", words, width)]
     if any(not row.allowed for row in answer.what_ifs):
-        lines.append(Text("  * changes the numerics: only with --allow", style="dim"))
+        lines.append(Text(f"  {NOT_ALLOWED}", style="dim"))
     told = [each.candidate for each in answer.what_ifs if each.saved_bytes is not None]
     if any(splits(answer, each) for each in (*told, *(row.candidate for row in answer.rows))):
         words = "another --batch-size gives the same gradients only where the loss is a mean over samples"
