@@ -57,16 +57,19 @@ class FormulaRunOptions:
         None
     )
     precision: Annotated[
-        str, option("precision", RUN, f"One of {', '.join(PRECISIONS)}.", metavar="NAME", default="mixed")
+        str,
+        option(
+            "precision", RUN, "Of weights and gradients:", metavar="NAME", default="mixed", choices=list(PRECISIONS)
+        ),
     ] = "mixed"
     optimizer: Annotated[
-        str, option("optimizer", RUN, f"One of {', '.join(OPTIMIZERS)}.", metavar="NAME", default="adamw")
+        str, option("optimizer", RUN, "Its states:", metavar="NAME", default="adamw", choices=list(OPTIMIZERS))
     ] = "adamw"
     checkpoint: Annotated[
-        str, option("checkpoint", RUN, f"One of {', '.join(CHECKPOINTS)}.", metavar="NAME", default="none")
+        str, option("checkpoint", RUN, "What is made again:", metavar="NAME", default="none", choices=list(CHECKPOINTS))
     ] = "none"
     attention: Annotated[
-        str, option("attention", RUN, f"One of {', '.join(ATTENTIONS)}.", metavar="NAME", default="flash")
+        str, option("attention", RUN, "Kernel:", metavar="NAME", default="flash", choices=list(ATTENTIONS))
     ] = "flash"
     zero: Annotated[int, option("zero", RUN, "Stage of ZeRO, 0 to 3.", metavar="N", default="0")] = 0
     gpus: Annotated[int, option("gpus", RUN, "Ranks that share.", metavar="N", default="1")] = 1

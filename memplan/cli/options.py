@@ -73,6 +73,7 @@ def option(
     metavar: str | None = None,
     default: str = "",
     short: str = "",
+    choices: Sequence[str] | None = None,
     parser: Callable[..., Any] | None = None,
 ) -> Any:
     """What Typer is told of an option.
@@ -84,9 +85,10 @@ def option(
         metavar: What stands for its value; None for a switch.
         default: Its default, in words.
         short: Its one-letter form.
+        choices: The words that it takes, where they are not those of the option of this name elsewhere.
         parser: Reads what is typed, where its type does not.
     """
-    choices = CHOICES.get(name, ())
+    choices = CHOICES.get(name, ()) if choices is None else choices
     parts = [help_text, ", ".join(choices) + "." if choices else "", f"(default: {default})" if default else ""]
     return typer.Option(
         flag(name),

@@ -44,7 +44,8 @@ CompactAt = Annotated[
 FailOn = Annotated[
     str | None,
     option("fail_on", SIMULATION, "Exit 1 where a figure of the first --alloc-conf, else of PyTorch's defaults, is "
-           "beyond: fragmentation>10%, reserved>40GiB, drift>1GiB.", metavar="FIGURE>MOST", default="never"),
+           "beyond: fragmentation>10%, reserved>40GiB, drift>1GiB.", metavar="FIGURE>MOST", default="never",
+           choices=()),
 ]  # fmt: skip
 
 
