@@ -80,7 +80,7 @@ def _aligned_load(buffers: Sequence[ArenaBuffer], alignment: int) -> HeightBound
         if load + paddings[0][0] > most:
             most, moment = load + paddings[0][0], at
     aligned = f", each at a multiple of {alignment}," if alignment > 1 else ""
-    return HeightBound(bytes=Bytes(most), reason=f"buffers{aligned} need {most} bytes at moment {moment}")
+    return HeightBound(bytes=Bytes(most), reason=f"buffers{aligned} need {most:,} bytes at moment {moment}")
 
 
 def _moments(buffers: Sequence[ArenaBuffer], padded: Callable[[int], int]) -> Iterator[tuple[int, int, int, int]]:

@@ -16,10 +16,17 @@ def curve_lines(answer: CheckpointAnswer, width: int) -> list[Text]:
     points = [(point.peak_bytes, point.overhead_ratio) for point in answer.pareto]
     chosen = (answer.peak_after_bytes, answer.overhead_ratio) if answer.fits else None
     top = max(share for _, share in [*points, *([chosen] if chosen else [])])
+    peaks = [peak for peak, _ in [*points, *([chosen] if chosen else [])]]
     words = Words(
         title="extra time against peak; between traced plans by the block-level problem",
         top=f"{100 * top:+.1f} %",
         bottom="+0.0 %",
-        legend=f"{CHOSEN} this plan · {POINT} others · {MARK} budget",
+        legend=" · ".join(
+            [
+                *([f"{CHOSEN} this plan"] if chosen else []),
+                f"{POINT} others" if chosen else f"{POINT} plans",
+                *([f"{MARK} budget"] if min(peaks) <= answer.budget_bytes <= max(peaks) else []),
+            ]
+        ),
     )
     return scatter(points, chosen=chosen, mark=answer.budget_bytes, words=words, width=width)

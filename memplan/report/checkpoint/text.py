@@ -184,6 +184,8 @@ def apply_lines(answer: CheckpointAnswer, plan_file: str) -> list[Text]:
     """What to paste."""
     if is_idle(answer):
         return [Text("nothing to apply: the step fits as it is" if answer.fits else "nothing to apply")]
+    if not answer.fits and not plan_file:
+        return []
     if not plan_file and answer.model_place is None:
         return [Text(WRITTEN, style="dim")]
     place = answer.model_place or ModelPlace(expression="", line="")
