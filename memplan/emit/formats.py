@@ -16,7 +16,8 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.config_files.read import FileSettings, read_config, with_given
 from memplan.job.options import OPTIONS
 from memplan.job.setup_file import Setup
-from memplan.job.spec import JobSpec
+from memplan.job.spec import HubTarget, JobSpec, PresetTarget
+from memplan.job.trainer_options import refused
 from memplan.job.zero import Zero
 from memplan.units import Bytes, format_bytes
 
@@ -78,22 +79,31 @@ def _notes(setup: Setup, module: ModuleType, found: CarriedSetup, peak: Peak | N
     told = tuple(module.notes(job, found.lost))
     yield from told
     yield from (f"{name}: the file does not carry what the setup says" for name in untold(found.lost, told))
+    alone = _in_trainer(found.alone) if module is training_arguments else found.alone
     if one_word(found.alone) != one_word(job):
-        yield _without(setup, found.alone, peak)
+        yield _without(setup, alone, peak, "without what this file does not carry")
+    elif alone != found.alone and peak is not None:
+        yield _without(setup, alone, peak, "in Trainer, not in a loop written by hand")
     yield from _emulated(setup)
 
 
-def _without(setup: Setup, alone: JobSpec, peak: Peak | None) -> str:
+def _in_trainer(job: JobSpec) -> JobSpec:
+    """The job in the loop that reads the file, where Trainer does it."""
+    can = isinstance(job.target, HubTarget | PresetTarget) and not refused(job)
+    return replace(job, loop="trainer") if can else job
+
+
+def _without(setup: Setup, alone: JobSpec, peak: Peak | None, where: str) -> str:
     """Which peak holds where nobody does what the file does not carry."""
     if peak is None:
-        return "without what this file does not carry another peak holds, which was not traced"
+        return f"{where} another peak holds, which was not traced"
     try:
         found = peak(alone)
     except MemplanError as error:
-        return f"without what this file does not carry another peak holds, which cannot be traced: {error.what}"
+        return f"{where} another peak holds, which cannot be traced: {error.what}"
     more = found - setup.predicted.device_bytes
-    far = "the same" if not more else f"{format_bytes(abs(more))} {'more' if more > 0 else 'less'}"
-    return f"without what this file does not carry: device peak {format_bytes(found)} (traced), {far}"
+    far = "the same" if not more else f"{format_bytes(Bytes(abs(more)))} {'more' if more > 0 else 'less'}"
+    return f"{where}: device peak {format_bytes(found)} (traced), {far}"
 
 
 def _emulated(setup: Setup) -> Iterator[str]:

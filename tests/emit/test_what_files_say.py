@@ -195,7 +195,7 @@ SAVING = {"optimizer_in_backward": True, "loss_chunks": 8, "offload_activations"
         ("fsdp2", "fsdp=8", set()),
         # Clipping is always on there.
         ("torchtitan", "fsdp=8", {"optimizer_in_backward", "offload_activations", "clip_grad_norm"}),
-        ("hf", "none", {"optimizer_in_backward", "loss_chunks", "offload_activations"}),
+        ("hf", "none", {"optimizer_in_backward", "loss_chunks", "offload_activations", "loop"}),
         ("axolotl", "none", {"optimizer_in_backward", "loss_chunks", "precision"}),
         ("accelerate", "fsdp=8", {"optimizer_in_backward", "loss_chunks", "offload_activations"}),
         ("deepspeed", "zero2=8", {"optimizer_in_backward", "loss_chunks", "offload_activations", "checkpoint"}),
@@ -288,3 +288,17 @@ def batch(batch_size):
 def loss(output, batch):
     return output.float().square().mean()
 """
+
+
+def test_a_file_for_trainer_says_what_trainer_takes() -> None:
+    seen: list[JobSpec] = []
+
+    def peak(job: JobSpec) -> Bytes:
+        seen.append(job)
+        return Bytes(5 << 30)
+
+    [note] = [note for note in emit(setup(), "hf", peak).notes if "in Trainer" in note]
+    assert note == "in Trainer, not in a loop written by hand: device peak 5.00 GiB (traced), 2.00 GiB more"
+    assert [job.loop for job in seen] == ["trainer"]
+    # What Trainer does not do, such as to share a model by itself, it is not asked about.
+    assert not any("in Trainer" in note for note in emit(setup(parallel=parse_parallel("ddp=2")), "hf", peak).notes)
