@@ -45,6 +45,11 @@ CAST_LABELS = patch(
     why="what lies on the device is on the device of the mesh, where a loss asks that is computed in shards",
     source="torch/distributed/tensor/parallel/loss.py loss_parallel",
 )
+SET_TIMEOUT = patch(
+    "torch.distributed.distributed_c10d._set_pg_timeout",
+    why="a group that sends nothing waits for nobody",
+    source="torch/distributed/distributed_c10d.py _set_pg_timeout",
+)
 GET_ACCELERATOR = patch(
     "torch._C._get_accelerator",
     why="FSDP1 without a device_id finds the GPU of the trace",
@@ -145,6 +150,7 @@ PATCHES: tuple[Patch, ...] = (
     DRAW_SHARDS,
     COMPARE_SHAPES,
     CAST_LABELS,
+    SET_TIMEOUT,
     REBUILD_BUCKETS,
     NUMBER_OF_WORK,
     GATHERED_KEYS,
@@ -159,12 +165,6 @@ PATCHES: tuple[Patch, ...] = (
         *_RANKS,
         why="a rank's code finds the other ranks",
         source="torch/distributed/distributed_c10d.py",
-    ),
-    *patches(
-        "torch.distributed.distributed_c10d",
-        "_set_pg_timeout",
-        why="a group that sends nothing waits for nobody",
-        source="torch/distributed/distributed_c10d.py _set_pg_timeout",
     ),
     *MESH_METHODS,
     *RINGS,

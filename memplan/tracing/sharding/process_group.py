@@ -18,7 +18,7 @@ from memplan.errors import EstimateError
 from memplan.job.parallel import Parallel
 from memplan.seam.distributed import FakeStore, clear_DTensor_sharding_propagator_cache, op_dispatcher, random
 from memplan.seam.modes import DisableTorchFunction, disable_current_modes
-from memplan.seam.patches.sharding import GET_ACCELERATOR, MESH_METHODS, NUMBER_OF_WORK, WARN_CPU_INIT
+from memplan.seam.patches.sharding import GET_ACCELERATOR, MESH_METHODS, NUMBER_OF_WORK, SET_TIMEOUT, WARN_CPU_INIT
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.sharding.collectives import collectives_of_fakes
 
@@ -128,7 +128,7 @@ def _as_a_rank_sees_it() -> tuple[Replacement, ...]:
     names = (f"{module.__name__}.{name}" for name in answers for module in (dist, c10d))
     return (
         *(Replacement(name, answers[name.rpartition(".")[2]]) for name in names),
-        Replacement("torch.distributed.distributed_c10d._set_pg_timeout", _nothing),
+        Replacement(SET_TIMEOUT.path, _nothing),
         Replacement(NUMBER_OF_WORK.path, count(1).__next__),
     )
 
