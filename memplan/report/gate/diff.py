@@ -107,14 +107,8 @@ def _markdown_details(each: RowChange) -> Iterator[str]:
     groups = grouped_growth(comparison.growth)
     yield from table(("Change", "Category", "Module", "Line"), map(_module, groups[:SHOWN]))
     rest = groups[SHOWN:]
-    yield from (
-        [
-            "",
-            f"… and {change(sum(one.grown for one in rest))} {elsewhere(len(rest))}",
-        ]
-        if rest
-        else []
-    )
+    if rest:
+        yield from ["", f"… and {change(sum(one.grown for one in rest))} {elsewhere(len(rest))}"]
     yield from ("", "</details>")
 
 

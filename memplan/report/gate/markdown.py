@@ -159,14 +159,8 @@ def _growth(row: Row, seen: Seen) -> Iterator[str]:
     columns = ("Change:", "Category", "Module", "Before:", "After:", "Line")
     yield from markdown.table(columns, map(_module, groups[:GROWTH_SHOWN]))
     rest = groups[GROWTH_SHOWN:]
-    yield from (
-        [
-            "",
-            f"… and {change(sum(one.grown for one in rest))} {elsewhere(len(rest))}",
-        ]
-        if rest
-        else []
-    )
+    if rest:
+        yield from ["", f"… and {change(sum(one.grown for one in rest))} {elsewhere(len(rest))}"]
 
 
 def _module(each: Growth) -> tuple[str, ...]:

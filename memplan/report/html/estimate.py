@@ -27,14 +27,10 @@ def render(results: Sequence[RecordedEstimate]) -> str:
         "notes": [],
         "failures": [],
         "versions": {"memplan": first.memplan_version, "torch": first.torch_version},
-        "heads": ("GPU" if len(jobs) == 1 else "Job and GPU", "Verdict in figures", "Device peak", "Usable")
-        if several
-        else (),
+        "heads": ("Job and GPU" if mixed else "GPU", *_HEADS) if several else (),
         "text_heads": 2,
         "optional_head": 2,
-        "rows": [_row(key, result.estimate, len(jobs) > 1) for key, result in zip(keys, results, strict=True)]
-        if several
-        else [],
+        "rows": [_row(*each, mixed) for each in zip(keys, estimates, strict=True)] if several else [],
         "articles": [
             {
                 "key": key,
@@ -45,7 +41,7 @@ def render(results: Sequence[RecordedEstimate]) -> str:
             for index, (key, result) in enumerate(zip(keys, results, strict=True))
         ],
     }
-    report = report_of([result.estimate for result in results], [result.digest for result in results])
+    report = report_of(estimates, [result.digest for result in results])
     return assemble(context, DOCUMENT.plain(report))
 
 
