@@ -25,7 +25,7 @@ function unpacked(id) {
 }
 
 function count(number) {
-  return String(number).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+  return number.toLocaleString("en-US");
 }
 
 /** An element with properties and children; text is never read as HTML. */
