@@ -29,7 +29,7 @@ NOT_TRACED = "not traced"
 """Why a way was not taken of which nothing is proved."""
 NO_BETTER = "no better than the best, by a bound"
 """Why a way was not traced that cannot be better."""
-UNREACHED = "its turn did not come"
+UNREACHED = "not traced within the budget"
 """Why nothing is known of a single change that was not traced."""
 
 
