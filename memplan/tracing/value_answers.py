@@ -234,6 +234,12 @@ def _boxes_left(values: "Guesses", _: Any, args: tuple[Any, ...], __: Mapping[st
     return torch.empty(0 if values.decisions.way == "other" else args[0].shape[0], dtype=torch.int64)
 
 
+def _overwritten(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """What an op writes into is its result."""
+    del values, func, args
+    return kwargs["out"]
+
+
 ANSWERS: dict[Any, Answer] = {
     aten._local_scalar_dense.default: _item,
     aten.nonzero.default: _nonzero,
@@ -253,6 +259,10 @@ ANSWERS: dict[Any, Answer] = {
 """Op → answer."""
 if hasattr(aten, "_grouped_mm"):  # Not in torch 2.6.
     ANSWERS[aten._grouped_mm.default] = _grouped_mm
+for _name in ("_scaled_mm", "_scaled_mm_v2"):
+    # Inductor's code hands the result over; fake tensors know the product without that alone.
+    if hasattr(aten, _name) and hasattr(getattr(aten, _name), "out"):
+        ANSWERS[getattr(aten, _name).out] = _overwritten
 OF_LIBRARIES: Mapping[str, Answer] = {"torchvision.nms.default": _boxes_left}
 """Name of an op that a library brings, which need not be there → answer."""
 

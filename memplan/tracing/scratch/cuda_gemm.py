@@ -91,6 +91,8 @@ GEMM_RULES: Mapping[str, Rule] = {
     "aten._int_mm.default": _WORKSPACE_ONLY,
     "aten._scaled_mm.default": _LT_ONLY,
     "aten._scaled_mm_v2.default": _LT_ONLY,
+    "aten._scaled_mm.out": _LT_ONLY,
+    "aten._scaled_mm_v2.out": _LT_ONLY,
     "aten.mm.dtype": _MATRICES,
     "aten.addmm.dtype": _ADDED_MATRICES,
     "aten.bmm.dtype": _BATCHES,

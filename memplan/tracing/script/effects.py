@@ -119,7 +119,7 @@ class _Guard:
 
     def _refuse(self, what: str, args: tuple[Any, ...]) -> None:
         named = f" ({args[0]})" if args and isinstance(args[0], str) and len(args[0]) < 80 else ""
-        self.assume(f"the program's {what}{named} was refused")
+        self.assume(f"{what}{named} was refused to the program")
         raise PermissionError(f"{what}{named} is not allowed while memplan runs the program")
 
 
@@ -198,7 +198,7 @@ def _check_output(real: Callable[..., Any]) -> Callable[..., Any]:
 
 def _system(command: Any) -> int:
     """``os.system``: a shell that cannot start its command raises nothing."""
-    _GUARD.assume(f"the program's starting processes ({os.fsdecode(command)[:80]}) was refused")
+    _GUARD.assume(f"starting processes ({os.fsdecode(command)[:80]}) was refused to the program")
     return 127 << 8
 
 

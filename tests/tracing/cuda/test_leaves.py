@@ -78,3 +78,17 @@ def test_float8_products_give_what_was_asked_for_and_use_the_thread_s_workspace(
     assert born(recorder, "aten._scaled_mm.default") == [[32 * 48 * 2]]
     assert [entry.nbytes for entry in recorder.ledger.entries if entry.role == "workspace"] == [8_519_680]
     assert 32 * 64 in [size for sizes in born(recorder, "aten._to_copy.default") for size in sizes]
+
+
+def test_float8_products_write_where_compiled_code_lets_them(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "2.14.1")
+
+    def run():
+        a = torch.randn(32, 64, device="cuda").to(torch.float8_e4m3fn)
+        b = torch.randn(48, 64, device="cuda").to(torch.float8_e4m3fn).t()
+        one, out = torch.ones((), device="cuda"), torch.empty(32, 48, dtype=torch.bfloat16, device="cuda")
+        assert torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16, out=out) is out
+
+    recorder = recorded("auto", run)
+    assert born(recorder, "aten._scaled_mm.out") == [[]]
+    assert [entry.nbytes for entry in recorder.ledger.entries if entry.role == "workspace"] == [8_519_680]
