@@ -4,6 +4,7 @@
 * ``results/sharding*.csv``: published runs on several GPUs (``sharding.py``), and which rows of the former were such;
 * ``results/sharding.txt``: one of them as another release of torch traces it, which is as far off as nobody knows which
   release runs;
+* ``results/torchtitan*.csv``: published runs of torchtitan by its own programs (``torchtitan.py``);
 * ``results/cpu_truth*.txt``: training on a CPU (``cpu_truth.py``);
 * ``gpu/results/*.json``: runs on a GPU at hand (``gpu/run.py``), beside the prediction of that day.
 """
@@ -38,6 +39,7 @@ def read_residuals(folder: Path = HERE) -> tuple[Residual, ...]:
     found += sharded(shared)
     for path in sorted((folder / "results").glob("sharding.txt")):
         found += by_another_release(path.read_text(encoding="utf-8"), shared)
+    found += by_programs(_rows(folder, "torchtitan*.csv"))
     for path in sorted((folder / "results").glob("cpu_truth*.txt")):
         found += cpu_truth(path.read_text(encoding="utf-8"), source=path.stem)
     for path in sorted((folder / "gpu" / "results").glob("*.json")):
@@ -77,6 +79,15 @@ def sharded(rows: Iterable[dict[str, str]]) -> Iterator[Residual]:
         predicted = row[f"reserved_{row['allocator'] or 'native'}"] if figure == "reserved" else row["allocated"]
         value = math.log(int(row["measured"]) / int(predicted))
         yield Residual(id=row["id"], source=row["source"], workload="sharded", figure=figure, value=value)
+
+
+def by_programs(rows: Iterable[dict[str, str]]) -> Iterator[Residual]:
+    """Rows of ``torchtitan.csv`` that ran on NVIDIA's cards: jobs on AMD's are of a class of their own."""
+    for row in rows:
+        if row["gpu"].startswith("mi"):
+            continue
+        value = math.log(float(row["published_gib"]) / float(row["predicted_gib"]))
+        yield Residual(id=row["id"], source=row["source"], workload="sharded", figure="reserved", value=value)
 
 
 def by_another_release(text: str, rows: Iterable[dict[str, str]]) -> Iterator[Residual]:

@@ -1,0 +1,247 @@
+"""Predict published peaks of torchtitan by torchtitan's own programs, unmodified: eager and compiled FSDP2.
+
+    python benchmarks/torchtitan.py REPOSITORY [--only NAME …] [--save results/torchtitan.txt]
+
+Writes the text, and a CSV beside it for ``measured_runs.py``.
+
+``REPOSITORY`` is a clone of github.com/pytorch/torchtitan: each row's commit is unpacked from it, and a tokenizer of
+the right size is made up, since none is part of it. What is typed is the source's own command line with ``memplan
+estimate`` before it; the configuration is the file of that commit. Rows of 2024 and early 2025 are traced by torch 2.6,
+the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with it, with triton and with what torchtitan
+needs (tiktoken, tokenizers, tyro, torchdata, tomli, torchao 0.9). All was decided before any error was looked at, but
+that the peaks of December 2024 are those of the allocator's default: their launcher
+sets ``expandable_segments``, and the table shows both.
+"""
+
+import argparse
+import base64
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+ROOT = Path(__file__).parents[1]
+VOCABULARY = 128_256
+TOKENS = VOCABULARY - 256
+"""Of the older form, to which torchtitan adds 256 special ones."""
+GIB = 1 << 30
+MODES = ("native", "expandable")
+LAUNCHER = "--rdzv_backend c10d --rdzv_endpoint=localhost:0 --local-ranks-filter 0 --role rank --tee 3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A published run."""
+
+    name: str
+    """What the tables here call it."""
+    source: str
+    """Who measured it."""
+    commit: str
+    """Of torchtitan."""
+    gpu: str
+    """Profile; for H100s with 96 GB that of an H200, whose chip is the same."""
+    nodes: int = 1
+    """Machines of eight GPUs."""
+    program: str
+    """What ``torchrun`` is given."""
+    compiled: bool
+    """Is each block compiled?"""
+    published: float
+    """Reserved GiB."""
+    mode: str
+    """Of the allocator, that the error is of."""
+    release: str = ""
+    """The torch whose kernels and allocator are taken; empty for the one that traces."""
+    old: bool = False
+    """Does torch 2.6 trace it?"""
+
+
+_MARCH = "-m torchtitan.train --job.config_file ./torchtitan/models/llama/train_configs/llama3_8b.toml"
+_AUGUST = "-m torchtitan.train --job.config_file ./torchtitan/models/llama3/train_configs/llama3_8b.toml"
+_EAGER = Row(
+    name="8 H100, eager", source="torchtitan, December 2024",
+    commit="9dec370ad26b5f8e9a7333a0e36165018262644b", gpu="h200",
+    program="train.py --job.config_file ./train_configs/llama3_8b.toml --training.batch_size 2", compiled=False,
+    published=82.4, mode="native", old=True,
+)  # fmt: skip
+_FLOAT8 = (
+    f"{_EAGER.program} --float8.enable_float8_linear --float8.enable_fsdp_float8_all_gather"
+    " --float8.precompute_float8_dynamic_scale_for_fsdp"
+)
+"""As docs/float8.md of that commit has it."""
+ROWS = (
+    # torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3.
+    _EAGER,
+    replace(_EAGER, name="8 H100, compiled", compiled=True, published=77.0),
+    replace(_EAGER, name="128 H100, eager", nodes=16, published=67.0),
+    replace(_EAGER, name="128 H100, compiled", nodes=16, compiled=True, published=62.0),
+    replace(_EAGER, name="8 H100, float8", compiled=True, program=_FLOAT8, published=76.8),
+    replace(_EAGER, name="128 H100, float8", nodes=16, compiled=True, program=_FLOAT8, published=61.8),
+    # torchao, docs/source/workflows/training.md: torchao 890e0ac8 is of 2025-02-28, and so is this commit.
+    Row(
+        name="8 H100 of 2025, compiled", source="torchao docs", commit="b291ad662", gpu="h100-80g", program=_MARCH,
+        compiled=True, published=47.65, mode="expandable", old=True,
+    ),
+    Row(
+        name="8 MI300X, compiled", source="torchao docs",
+        commit="2c8b5947991239913d67e2f7d22a255c3e2a9694", gpu="mi300x",
+        program=f"{_AUGUST} --training.local_batch_size 1", compiled=True, published=39.09, mode="expandable",
+        release="2.9.0",
+    ),
+    Row(
+        name="8 B200, compiled", source="torchao docs",
+        commit="6fc499f6f5b32151a799188be2208cfb09faed30", gpu="b200",
+        program=f"{_AUGUST} --training.local_batch_size 1", compiled=True, published=33.71, mode="expandable",
+    ),
+)  # fmt: skip
+
+
+def unpacked(repository: Path, commit: str, folder: Path) -> Path:
+    """A commit of torchtitan, with tokenizers where its configurations look for them."""
+    place = folder / commit[:9]
+    if place.exists():
+        return place
+    place.mkdir()
+    parts = [part for part in ("torchtitan", "train.py", "train_configs") if _has(repository, commit, part)]
+    archive = subprocess.run(["git", "-C", repository, "archive", commit, *parts], check=True, capture_output=True)
+    subprocess.run(["tar", "x", "-C", place], input=archive.stdout, check=True)
+    old = place / "torchtitan" / "datasets" / "tokenizer" / "original"
+    old.mkdir(parents=True)
+    words = (base64.b64encode(number.to_bytes(4, "big").lstrip(b"\0") or b"\0").decode() for number in range(TOKENS))
+    (old / "tokenizer.model").write_text("".join(f"{word} {rank}\n" for rank, word in enumerate(words)))
+    vocabulary = {"<unk>": 0, "<|begin_of_text|>": 1, "<|end_of_text|>": 2}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary | {f"w{n}": n for n in range(3, VOCABULARY)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    for new in ("hf", "tokenizer"):
+        home = place / "assets" / new / "Llama-3.1-8B"
+        home.mkdir(parents=True)
+        tokenizer.save(str(home / "tokenizer.json"))
+        (home / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin_of_text|>"}))
+    return place
+
+
+def _has(repository: Path, commit: str, part: str) -> bool:
+    found = subprocess.run(["git", "-C", repository, "ls-tree", commit, part], check=True, capture_output=True)
+    return bool(found.stdout)
+
+
+def reserved(row: Row, place: Path, mode: str) -> tuple[float, str]:
+    """Predicted reserved GiB, and the torch that traced it.
+
+    Raises:
+        RuntimeError: The command failed.
+    """
+    python = os.environ.get("MEMPLAN_TORCH_2_6", sys.executable) if row.old else sys.executable
+    words = ["-m", "memplan", "estimate", "--gpu", row.gpu, "--json", "--timeout", "1200"]
+    words += ["--compile", "inductor"] if row.compiled else []
+    program = f"torchrun --nnodes={row.nodes} --nproc_per_node=8 {LAUNCHER} {row.program}"
+    program += " --training.compile" if row.compiled else ""
+    variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    variables |= {"PYTORCH_CUDA_ALLOC_CONF": f"expandable_segments:{mode == 'expandable'}"}
+    variables |= {"MEMPLAN_TORCH_RELEASE": row.release} if row.release else {}
+    done = subprocess.run(
+        [python, *words, "--", *program.split()],
+        cwd=place, env=os.environ | variables, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if not done.stdout.strip():
+        raise RuntimeError(done.stderr.strip()[-400:])
+    answer = json.loads(done.stdout)
+    return answer["peak"]["reserved_bytes"] / GIB, answer["versions"]["torch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a row."""
+
+    row: Row
+    """The run."""
+    found: dict[str, float]
+    """Mode of the allocator → predicted reserved GiB; empty where it failed."""
+    torch: str
+    """The release that traced it, or why it failed."""
+
+    @property
+    def off(self) -> float:
+        """Predicted over published, less one, in per cent."""
+        return 100 * (self.found[self.row.mode] / self.row.published - 1)
+
+
+def outcome(row: Row, repository: Path, folder: Path) -> Outcome:
+    """Predict a run in both modes of the allocator."""
+    try:
+        place = unpacked(repository, row.commit, folder)
+        found = {mode: reserved(row, place, mode) for mode in MODES}
+    except RuntimeError as error:
+        return Outcome(row=row, found={}, torch=str(error))
+    release = f" as {row.release}" if row.release else ""
+    return Outcome(row=row, found={mode: gib for mode, (gib, _) in found.items()}, torch=found[row.mode][1] + release)
+
+
+def line(done: Outcome) -> str:
+    """A row of the table."""
+    row = done.row
+    begin = f"{row.name:<26}{row.commit[:9]:<11}{row.published:>9.2f}"
+    if not done.found:
+        return f"{begin}  failed: {done.torch}"
+    figures = "".join(f"{done.found[mode]:>{width}.2f}" for mode, width in zip(MODES, (9, 12), strict=True))
+    return f"{begin}{figures}{done.off:>+8.2f}%  {done.torch} ({row.mode})"
+
+
+def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """How far off the runs of each kind are."""
+    for compiled, name in ((False, "eager"), (True, "compiled")):
+        errors = [abs(done.off) for done in outcomes if done.found and done.row.compiled == compiled]
+        if errors:
+            yield f"{name}: {len(errors)} rows, median {median(errors):.2f} %, worst {max(errors):.2f} %"
+
+
+def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write what ``measured_runs.py`` reads."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["id", "source", "gpu", "published_gib", "predicted_gib", "mode", "torch"])
+        for done in outcomes:
+            if done.found:
+                predicted = round(done.found[done.row.mode], 4)
+                row = done.row
+                writer.writerow([row.name, row.source, row.gpu, row.published, predicted, row.mode, done.torch])
+
+
+def main() -> None:
+    """Run, print and save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("repository", type=Path)
+    parser.add_argument("--only", nargs="+", default=[], help="these runs alone, by name")
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    lines = [
+        f"{time.strftime('%Y-%m-%d')}, Llama 3.1 8B in torchtitan's own programs as of each commit; reserved GiB",
+        f"{'run':<26}{'commit':<11}{'published':>9}{'native':>9}{'expandable':>12}{'off':>9}  torch",
+    ]
+    print(*lines, sep="\n", flush=True)
+    outcomes = []
+    with tempfile.TemporaryDirectory() as folder:
+        for row in ROWS:
+            if not options.only or row.name in options.only:
+                outcomes.append(outcome(row, options.repository, Path(folder)))
+                lines.append(line(outcomes[-1]))
+                print(lines[-1], flush=True)
+    lines += summary(outcomes)
+    print(*summary(outcomes), sep="\n")
+    if options.save:
+        options.save.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_csv(options.save.with_suffix(".csv"), outcomes)
+
+
+if __name__ == "__main__":
+    main()
