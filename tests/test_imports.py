@@ -1,6 +1,7 @@
 """Who may import whom: the pipeline points forwards, and the light commands know no heavy library."""
 
 import ast
+import os
 import pickle
 import subprocess
 import sys
@@ -65,6 +66,25 @@ def module_level_imports(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module.partition(".")[0]
+
+
+def test_what_is_kept_answers_without_torch(tmp_path: Path) -> None:
+    target = str(ROOT / "examples" / "gpt_pretraining.py")
+    # Children may import none of them either.
+    (tmp_path / "sitecustomize.py").write_text(f"import os\nif os.environ.get('FORBIDDEN'):\n    exec({FORBID!r})\n")
+
+    def estimate(gpu: str, forbidden: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "memplan", "estimate", target, "--gpu", gpu, "--cache-dir", str(tmp_path / "kept")],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "FORBIDDEN": forbidden},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        return done.stdout or done.stderr
+
+    assert "imports torch" in estimate("h100-80g", "yes")
+    assert estimate("h100-80g", "").startswith("✓")
+    for gpu in ("h200", "h100-80g"):
+        assert estimate(gpu, "yes").startswith("✓")
 
 
 def test_only_some_rooms_import_torch_when_imported() -> None:

@@ -19,7 +19,6 @@ from memplan.measure.savings import Switch, savings
 from memplan.replay.conf import not_modelled, parse_conf
 from memplan.replay.policy import AllocatorPolicy
 from memplan.timing.clock import step_time
-from memplan.tracing.cuda.release import torch_release
 from memplan.units import format_bytes
 
 MOST_OPS_OF_ADVICE = 300_000
@@ -187,6 +186,8 @@ def _on_allocator(spec: JobSpec, profile: GpuProfile, measured: Measured, conf: 
         return ()
     asked = own_policy(measured.lifetimes.trace) if not conf else parse_conf(conf)
     if asked is not None and asked.expandable_segments and not has_expandable_segments(profile):
+        from memplan.tracing.cuda.release import torch_release
+
         return (f"the ROCm build of torch {torch_release()} has no expandable segments: the option is ignored",)
     if conf:
         return ()

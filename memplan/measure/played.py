@@ -17,7 +17,6 @@ from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
 from memplan.replay.replay import replay, replay_steps
 from memplan.replay.stream import RequestStream, freed_late, request_stream, resized
-from memplan.tracing.cuda.release import since
 from memplan.tracing.records import Trace
 from memplan.tracing.turns import turns_repeat
 from memplan.units import Bytes
@@ -68,7 +67,12 @@ def has_expandable_segments(profile: GpuProfile) -> bool:
 
     ROCm builds ignore the option before torch 2.12 (github.com/pytorch/pytorch/pull/177974), and with ROCm before 7.
     """
-    return profile.kind != "rocm" or since("2.12")
+    if profile.kind != "rocm":
+        return True
+    # Importing torch takes longer than an answer from the cache.
+    from memplan.tracing.cuda.release import since
+
+    return since("2.12")
 
 
 def _in_force(policy: AllocatorPolicy, trace: Trace, profile: GpuProfile) -> AllocatorPolicy:
