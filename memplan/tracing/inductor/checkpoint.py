@@ -37,16 +37,12 @@ def _without_reentrant(
 ) -> Iterator[None]:
     """``checkpoint`` calls the function between two steps of this generator.
 
-    Where layers are checkpointed selectively, the mode of their ``context_fn`` marks each op by its policy, if it finds
-    that it is compiled (torch/utils/checkpoint.py ``_CachingTorchDispatchMode``).
+    Where layers are checkpointed selectively, the mode of their ``context_fn`` marks each op anew by its policy, if it
+    finds that it is compiled (torch/utils/checkpoint.py ``_CachingTorchDispatchMode``); other contexts leave the marks.
     """
     del function, preserve, options, keywords
-    if context_fn is noop_context_fn:
-        with _marked(CheckpointPolicy.PREFER_RECOMPUTE):
-            yield
-        return
     forward, _ = context_fn()
-    with _marked(None) as number, forward:
+    with _marked() as number, forward:
         if hasattr(forward, "ac_graph_id"):
             forward.ac_graph_id = number
         yield
@@ -54,15 +50,15 @@ def _without_reentrant(
 
 def _reentrant(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
     del preserve
-    with _marked(CheckpointPolicy.PREFER_RECOMPUTE):
+    with _marked():
         return function(*args)
 
 
 @contextmanager
-def _marked(recompute: CheckpointPolicy | None) -> Iterator[int]:
+def _marked() -> Iterator[int]:
     """Nodes made in here carry the marks; yields their number."""
     meta = torch.fx.traceback.current_meta
-    marks: dict[str, Any] = {"recompute": recompute, "ac_graph_id": next(_NUMBERS)}
+    marks: dict[str, Any] = {"recompute": CheckpointPolicy.PREFER_RECOMPUTE, "ac_graph_id": next(_NUMBERS)}
     with torch.fx.traceback.preserve_node_meta():
         former = {name: meta[name] for name in marks if name in meta}
         meta.update(marks)
