@@ -8,9 +8,11 @@ Writes the text, and a CSV beside it for ``measured_runs.py``.
 the right size is made up, since none is part of it. What is typed is the source's own command line with ``memplan
 estimate`` before it; the configuration is the file of that commit. Rows of 2024 and early 2025 are traced by torch 2.6,
 the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with it, with triton and with what torchtitan
-needs (tiktoken, tokenizers, tyro, torchdata, tomli, torchao 0.9). All was decided before any error was looked at, but
-that the peaks of December 2024 are those of the allocator's default: their launcher
-sets ``expandable_segments``, and the table shows both.
+needs (tiktoken, tokenizers, tyro, torchdata, tomli, torchao 0.9).
+
+The rows are not blind: selective checkpointing in compiled regions, a program's own options of the allocator and those
+of ROCm builds were repaired with them. Nothing was fitted, but one thing was chosen by the errors: the peaks of December
+2024 are taken to be those of the allocator's default, where their launcher sets ``expandable_segments``. Both are shown.
 """
 
 import argparse

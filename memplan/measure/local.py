@@ -7,16 +7,17 @@ from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
 from memplan.measure.advice import Half, TimedEstimate, advise, needs_advice
+from memplan.measure.allocator import given_policy, has_expandable_segments, told
 from memplan.measure.answer import compose, unknown
 from memplan.measure.context import context_of
 from memplan.measure.history import recorded
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
 from memplan.measure.measurer import Measurer, measuring
-from memplan.measure.played import has_expandable_segments, own_policy, reserved_under
+from memplan.measure.played import reserved_under
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
 from memplan.measure.savings import Switch, savings
-from memplan.replay.conf import not_modelled, parse_conf
+from memplan.replay.conf import not_modelled
 from memplan.replay.policy import AllocatorPolicy
 from memplan.timing.clock import step_time
 from memplan.units import format_bytes
@@ -46,7 +47,7 @@ def estimate_here(
     Raises:
         MemplanError: As for its stages.
     """
-    with measuring(parse_conf(alloc_conf), kept=kept, progress=progress) as measurer:
+    with measuring(given_policy(alloc_conf), kept=kept, progress=progress) as measurer:
         return _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=advice, switches=switches)
 
 
@@ -68,7 +69,7 @@ def record_here(
     Raises:
         MemplanError: As for its stages.
     """
-    with measuring(parse_conf(alloc_conf), kept=kept, progress=progress) as measurer:
+    with measuring(given_policy(alloc_conf), kept=kept, progress=progress) as measurer:
         estimates = _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=True, switches=switches)
         return tuple(
             RecordedEstimate(estimate=estimate, history=None)
@@ -180,22 +181,10 @@ def _on_ranks(profile: GpuProfile, measured: Measured, ranks: Sequence[Measured]
 
 
 def _on_allocator(spec: JobSpec, profile: GpuProfile, measured: Measured, conf: str) -> tuple[str, ...]:
-    """The other mode of the allocator, where nobody said which: with streams it decides some percent of the peak."""
+    """The options in force, and where nobody said which, the other mode: with streams it decides some percent."""
     own = measured.lifetimes.trace.alloc_conf
-    if profile.kind == "cpu":
-        return ()
-    asked = own_policy(measured.lifetimes.trace) if not conf else parse_conf(conf)
-    if asked is not None and asked.expandable_segments and not has_expandable_segments(profile):
-        from memplan.tracing.cuda.release import torch_release
-
-        return (f"the ROCm build of torch {torch_release()} has no expandable segments: the option is ignored",)
-    if conf:
-        return ()
-    if own:
-        taken = "taken" if asked is not None else "not understood: PyTorch's own are taken"
-        return (f"the program's own options of the allocator, {own}, are {taken}",)
-    if spec.parallel.ranks == 1 or not has_expandable_segments(profile):
-        return ()
+    if conf or own or spec.parallel.ranks == 1 or profile.kind == "cpu" or not has_expandable_segments(profile):
+        return told(given_policy(conf), own, profile)
     other = reserved_under(AllocatorPolicy(expandable_segments=True), measured, profile)
     reserved = f"{format_bytes(other)} instead of {format_bytes(measured.memory.peak_reserved)}"
     return (f"the allocator's options are PyTorch's own; under expandable_segments:True it reserves {reserved}",)

@@ -20,7 +20,7 @@ from memplan.measure.collector import between_traces, collector_off
 from memplan.measure.folded import folded_trace
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
-from memplan.measure.played import DEFAULT_POLICY, play_idle, play_on_device
+from memplan.measure.played import play_idle, play_on_device
 from memplan.measure.traits import traits_of
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.stream import freed_late
@@ -41,7 +41,7 @@ Tell = Callable[[str], None]
 def measure(
     spec: JobSpec,
     profile: GpuProfile,
-    policy: AllocatorPolicy = DEFAULT_POLICY,
+    policy: AllocatorPolicy | None = None,
     *,
     load: Load | None = None,
     kept: KeptTraces | None = None,
@@ -52,7 +52,7 @@ def measure(
     Args:
         spec: The job.
         profile: The device.
-        policy: Options of its allocator.
+        policy: Options of its allocator; None: the target's own, else PyTorch's.
         load: Loads the target; None loads what the job names.
         kept: Where traces are found and kept; None: nowhere. They have no graph.
         progress: Told what happens now.
@@ -66,7 +66,7 @@ def measure(
 
 @contextmanager
 def measuring(
-    policy: AllocatorPolicy = DEFAULT_POLICY,
+    policy: AllocatorPolicy | None = None,
     *,
     load: Load | None = None,
     kept: KeptTraces | None = None,
@@ -80,7 +80,9 @@ def measuring(
 class Measurer:
     """Measures jobs in this process; made by ``measuring``."""
 
-    def __init__(self, policy: AllocatorPolicy, load: Load | None, kept: KeptTraces | None, progress: Tell) -> None:
+    def __init__(
+        self, policy: AllocatorPolicy | None, load: Load | None, kept: KeptTraces | None, progress: Tell
+    ) -> None:
         self.progress = progress
         """Told in a few words what happens now."""
         self.ops = 0

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from memplan.errors import UsageError
 from memplan.hardware.profile import GpuProfile
 from memplan.lifetime.records import Lifetimes
+from memplan.measure.allocator import in_force
 from memplan.measure.context import context_of
 from memplan.measure.jitter import NO_JITTER, jitter
 from memplan.measure.measured import Measured
-from memplan.replay.conf import parse_conf
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
@@ -21,21 +20,18 @@ from memplan.tracing.records import Trace
 from memplan.tracing.turns import turns_repeat
 from memplan.units import Bytes
 
-DEFAULT_POLICY = AllocatorPolicy()
-"""PyTorch's own options."""
-
 
 def play_on_device(
-    lifetimes: Lifetimes, profile: GpuProfile, policy: AllocatorPolicy = DEFAULT_POLICY, *, rank: int = 0
+    lifetimes: Lifetimes, profile: GpuProfile, given: AllocatorPolicy | None = None, *, rank: int = 0
 ) -> Measured:
     """Replay a trace's allocations on a device's allocator until its state repeats.
 
-    Without a policy, options that the target has itself (``Trace.alloc_conf``) are in force. Where the segments would
-    outgrow the device, they are replayed once more under its limit: the allocator then gives cached segments back and
-    tries again, which is slow but may well fit.
+    Where no options are given, those that the target has itself are in force. Where the segments would outgrow the
+    device, they are replayed once more under its limit: the allocator then gives cached segments back and tries again,
+    which is slow but may well fit.
     """
     started = time.perf_counter()
-    policy = _in_force(policy, lifetimes.trace, profile)
+    policy = in_force(given, lifetimes.trace.alloc_conf, profile)
     stream = request_stream(lifetimes.trace)
     repeats = _repeats(lifetimes.trace, stream)
     profile = context_of(profile, lifetimes.trace)
@@ -60,33 +56,6 @@ def play_on_device(
         rank=rank,
         replay_seconds=time.perf_counter() - started,
     )
-
-
-def has_expandable_segments(profile: GpuProfile) -> bool:
-    """Does the allocator of this release have expandable segments on such a card?
-
-    ROCm builds ignore the option before torch 2.12 (github.com/pytorch/pytorch/pull/177974), and with ROCm before 7.
-    """
-    if profile.kind != "rocm":
-        return True
-    # Importing torch takes longer than an answer from the cache.
-    from memplan.tracing.cuda.release import since
-
-    return since("2.12")
-
-
-def _in_force(policy: AllocatorPolicy, trace: Trace, profile: GpuProfile) -> AllocatorPolicy:
-    if policy == DEFAULT_POLICY:
-        policy = own_policy(trace) or DEFAULT_POLICY
-    return policy if has_expandable_segments(profile) else replace(policy, expandable_segments=False)
-
-
-def own_policy(trace: Trace) -> AllocatorPolicy | None:
-    """The allocator's options that a target has itself; None where it has none, or such as nobody understands."""
-    try:
-        return parse_conf(trace.alloc_conf) if trace.alloc_conf else None
-    except UsageError:
-        return None
 
 
 def play_idle(measured: Measured, profile: GpuProfile) -> Measured:

@@ -71,6 +71,7 @@ def trace_workload(
         options=tracer.options,
         traced_lengths=tuple(sorted(tracer.traced)),
         seconds=time.perf_counter() - started,
+        alloc_conf=tracer.alloc_conf,
     )
 
 
@@ -82,6 +83,7 @@ class _Tracer:
         self.assumptions: tuple[str, ...] = ()
         self.not_modelled: tuple[str, ...] = ()
         self.options: dict[str, str] = {}
+        self.alloc_conf = ""
         self.remarks: list[str] = []
         self._checked = ""
         self._spec, self._profile, self._measurer = spec, profile, measurer
@@ -96,7 +98,7 @@ class _Tracer:
         self.traced[streams.length] = streams
         self.assumptions = tuple(dict.fromkeys((*self.assumptions, *trace.assumptions)))
         self.not_modelled = tuple(dict.fromkeys((*self.not_modelled, *trace.not_modelled)))
-        self.options = self.options or options(spec, trace)
+        self.options, self.alloc_conf = self.options or options(spec, trace), trace.alloc_conf
         return streams
 
     def cover(self, lengths: Sequence[int]) -> None:

@@ -30,6 +30,8 @@ class Workload:
     """Lengths that were traced; empty for a snapshot."""
     seconds: float
     """Wall time of tracing, or of reading the snapshot."""
+    alloc_conf: str = ""
+    """Options of the allocator that the target has itself (``Trace.alloc_conf``)."""
 
 
 class DeviceCalls(NamedTuple):
@@ -62,8 +64,7 @@ class DeviceCalls(NamedTuple):
 class StepFigures(NamedTuple):
     """One step under one policy.
 
-    *The step's peak* is, of its moments at which most is reserved, the first at which most is allocated, as
-    ``MemoryProfile.peak_at`` has it.
+    *The step's peak* is the moment that ``MemoryProfile.peak_at`` describes.
     """
 
     length: int

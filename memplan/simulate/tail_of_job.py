@@ -8,9 +8,9 @@ from pathlib import Path
 from memplan.hardware.profile import GpuProfile
 from memplan.job.isolate import run_isolated
 from memplan.job.spec import JobSpec
+from memplan.measure.allocator import given_policy, in_force
 from memplan.measure.cache import Cache
 from memplan.measure.records import Estimate, RecordedEstimate, TailRisk, Verdict
-from memplan.replay.conf import parse_conf
 from memplan.simulate.coverage import MOST_TRACES
 from memplan.simulate.lengths import Listed, draw, possible
 from memplan.simulate.tail import Tail, TailPlan
@@ -99,7 +99,8 @@ def tail_of(
     lengths = Listed(lengths=(every[0], every[-1], *drawn))
     wanted = LengthPlan(distribution=lengths, steps=len(lengths.lengths), seed=plan.seed)
     workload = trace_workload(spec, profile, wanted, kept=kept_traces(folder), progress=progress)
-    tail = Tail(workload=workload, plan=plan, policy=parse_conf(alloc_conf), device_bytes=profile.total_bytes or None)
+    policy = in_force(given_policy(alloc_conf), workload.alloc_conf, profile)
+    tail = Tail(workload=workload, plan=plan, policy=policy, device_bytes=profile.total_bytes or None)
     return tail, workload.assumptions
 
 

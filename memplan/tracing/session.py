@@ -56,8 +56,8 @@ class Session:
     """What DeepSpeed keeps there."""
     may_leave_out: bool
     """May turns that repeat the one before them be left out?"""
-    options: OwnOptions
-    """Those of the allocator that the target has itself."""
+    own_options: OwnOptions
+    """Options of the allocator that the target has itself."""
     started: float
     """Reading of ``time.perf_counter``."""
 
@@ -113,7 +113,7 @@ class Session:
             cache=cache,
             unsure=values.unsure,
             causal=causal_ops(recorder.step_graph.graph.nodes),
-            alloc_conf=self.options.found(),
+            alloc_conf=self.own_options.found(),
             turns=tuple(recorder.turns),
         )
 
@@ -154,7 +154,7 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
         yield Session(
             recorder=recorder, compiled=compiled, means=means, decisions=decisions, kernels=kernels, missing=missing,
             disk=disk, may_leave_out=not spec.no_fold and spec.compile == "eager",
-            options=OwnOptions(is_program=isinstance(spec.target, ScriptTarget)), started=started,
+            own_options=OwnOptions(is_program=isinstance(spec.target, ScriptTarget)), started=started,
         )  # fmt: skip
 
 

@@ -8,6 +8,10 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.spec import FileTarget, JobSpec, ScriptTarget
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
+from memplan.replay.policy import AllocatorPolicy
+from memplan.simulate.lengths import Uniform
+from memplan.simulate.tail import TailPlan
+from memplan.simulate.tail_of_job import tail_of
 from memplan.tracing.cuda.release import VARIABLE
 
 STEP = """
@@ -65,7 +69,7 @@ def test_what_a_target_sets_is_in_force(program: bool) -> None:
     given = estimated(text, program=program, conf=ROUNDED)
     found = estimated(SETS.join(["import os\n", text]).format(ROUNDED), program=program)
     assert found.peak.reserved_bytes == given.peak.reserved_bytes
-    assert told(found) == [f"the program's own options of the allocator, {ROUNDED}, are taken"]
+    assert told(found) == [f"the target's own options of the allocator, {ROUNDED}, are taken"]
 
 
 def test_a_program_is_started_as_in_this_shell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,6 +86,11 @@ def test_what_is_asked_for_comes_before_what_is_there(monkeypatch: pytest.Monkey
     given = estimated(STEP + LOOP, program=True, conf=ROUNDED)
     monkeypatch.setenv(NAME, "expandable_segments:True")
     assert estimated(STEP + LOOP, program=True, conf=ROUNDED).peak == given.peak
+    # So do PyTorch's own options.
+    monkeypatch.setenv(NAME, ROUNDED)
+    asked = estimated(STEP + LOOP, program=True, conf="expandable_segments:False")
+    monkeypatch.setenv(NAME, "")
+    assert asked.peak == estimated(STEP + LOOP, program=True).peak
 
 
 def test_options_that_nobody_understands_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +111,22 @@ def test_rocm_ignores_expandable_segments_before_it_had_them(monkeypatch: pytest
     plain, nothing = reserved("2.9.0", "")
     ignored, sentences = reserved("2.9.0", "expandable_segments:True")
     assert (ignored, nothing) == (plain, [])
-    assert sentences == ["the ROCm build of torch 2.9.0 has no expandable segments: the option is ignored"]
+    assert sentences == ["ROCm builds of torch before 2.12 have no expandable segments: the option is ignored"]
     heeded, said = reserved("2.13.0", "expandable_segments:True")
     assert heeded != plain
     assert not said
+
+
+def test_drawn_runs_have_the_options_of_the_target() -> None:
+    path = Path("sequences.py")
+    path.write_text(
+        SETS.format("expandable_segments:True").join(["import os\n", STEP])
+        .replace("def batch(batch_size):", "def batch(batch_size, seq_len):")
+        .replace("torch.randn(batch_size, 3000)", "torch.randn(batch_size, seq_len, 3000)")
+    )  # fmt: skip
+    plan = TailPlan(distribution=Uniform(low=4, high=8), steps=10, seed=0)
+    spec = JobSpec(target=FileTarget(path=path), batch_size=2, seq_len=8)
+    tail, _ = tail_of(spec, load_profile("h100-80g"), plan)
+    assert tail.policy == AllocatorPolicy(expandable_segments=True)
+    asked, _ = tail_of(spec, load_profile("h100-80g"), plan, "expandable_segments:False")
+    assert asked.policy == AllocatorPolicy()

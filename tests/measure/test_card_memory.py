@@ -13,7 +13,6 @@ from memplan.job.parallel import parse_parallel
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.measure.measurer import Measurer
-from memplan.measure.played import DEFAULT_POLICY
 from memplan.plan.batch.flow import largest_here
 from memplan.plan.checkpoint.blocks.planning import plan_here
 from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
@@ -30,7 +29,7 @@ CARD = load_profile("a100-40g")
 COMMANDS: dict[str, Callable[[JobSpec, GpuProfile], object]] = {
     "estimate": lambda spec, card: estimate_here(spec, [card]),
     "recommend": lambda spec, card: evaluate_here(Candidate(spec=spec, changes=()), card, StepLimits()),
-    "batch": lambda spec, card: largest_here(spec, card, Measurer(DEFAULT_POLICY, None, None, print)),
+    "batch": lambda spec, card: largest_here(spec, card, Measurer(None, None, None, print)),
     "checkpoint-plan": lambda spec, card: plan_here(spec, card, BlockPlanRequest()),
     "reuse-plan": gather_job,
     "simulate": lambda spec, card: trace_workload(

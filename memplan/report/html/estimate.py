@@ -1,6 +1,6 @@
-"""The page of ``memplan estimate -f html``: one job on one or several GPUs."""
+"""The page of ``memplan estimate -f html``: one job on one or several GPUs, or the jobs of a saved file."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
@@ -15,13 +15,15 @@ _HEADS = ("Verdict in figures", "Device peak", "Usable")
 
 def render(results: Sequence[RecordedEstimate]) -> str:
     """Write estimates of jobs as a page that needs nothing else; those without a digest without their history."""
-    first = results[0].estimate
-    keys = anchors([result.estimate.gpu.name for result in results])
     estimates = [result.estimate for result in results]
+    first, several = estimates[0], len(estimates) > 1
+    keys = anchors([estimate.gpu.name for estimate in estimates])
     jobs = {estimate.target for estimate in estimates}
-    several, mixed = len(results) > 1, len(jobs) > 1
+    mixed = len(jobs) > 1
+    names = [f"{each.target} · {each.gpu.name}" if mixed else each.gpu.name for each in estimates]
+    of_one = first.target if several else f"{first.target} on {first.gpu.title or first.gpu.name}"
     context = {
-        "title": _title(results, jobs),
+        "title": f"{len(jobs)} jobs" if mixed else of_one,
         "kind": "estimate",
         "lines": [],
         "notes": [],
@@ -30,33 +32,22 @@ def render(results: Sequence[RecordedEstimate]) -> str:
         "heads": ("Job and GPU" if mixed else "GPU", *_HEADS) if several else (),
         "text_heads": 2,
         "optional_head": 2,
-        "rows": [_row(*each, mixed) for each in zip(keys, estimates, strict=True)] if several else [],
+        "rows": [_row(*each) for each in zip(keys, names, estimates, strict=True)] if several else [],
         "articles": [
             {
                 "key": key,
                 "index": index,
-                "heading": _named(result.estimate, mixed) if mixed else result.estimate.gpu.title,
+                "heading": name if mixed else result.estimate.gpu.title,
                 "view": article(key, result.estimate, result.digest),
             }
-            for index, (key, result) in enumerate(zip(keys, results, strict=True))
+            for index, (key, name, result) in enumerate(zip(keys, names, results, strict=True))
         ],
     }
     report = report_of(estimates, [result.digest for result in results])
     return assemble(context, DOCUMENT.plain(report))
 
 
-def _title(results: Sequence[RecordedEstimate], jobs: Collection[str]) -> str:
-    first = results[0].estimate
-    if len(jobs) > 1:
-        return f"{len(jobs)} jobs"
-    return first.target if len(results) > 1 else f"{first.target} on {first.gpu.title or first.gpu.name}"
-
-
-def _named(estimate: Estimate, with_job: bool) -> str:
-    return f"{estimate.target} · {estimate.gpu.name}" if with_job else estimate.gpu.name
-
-
-def _row(key: str, estimate: Estimate, with_job: bool) -> dict[str, Any]:
+def _row(key: str, name: str, estimate: Estimate) -> dict[str, Any]:
     known = estimate.verdict is not Verdict.UNKNOWN
     usable = estimate.gpu.usable_bytes
     peak = format_bytes(estimate.peak.device_bytes) if known else ""
@@ -65,5 +56,5 @@ def _row(key: str, estimate: Estimate, with_job: bool) -> dict[str, Any]:
         "kind": str(estimate.verdict),
         "symbol": SYMBOLS[estimate.verdict],
         "word": estimate.verdict.upper(),
-        "cells": (_named(estimate, with_job), statement(estimate), peak, format_bytes(usable) if usable else ""),
+        "cells": (name, statement(estimate), peak, format_bytes(usable) if usable else ""),
     }

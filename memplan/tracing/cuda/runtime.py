@@ -28,8 +28,8 @@ _NAMES = {
     (10, 0): "NVIDIA B200",
     (12, 0): "NVIDIA RTX PRO 6000 Blackwell Server Edition",
 }
-"""Capability → what the driver calls the best known card of it. Programs look speeds up by it, and cards that share a
-trace share the name."""
+"""Capability → what ``torch.cuda.get_device_name`` says of the best known card of it (the H100's stands in
+``benchmarks/gpu/results``). Programs look speeds up by it, and cards that share a trace share the name."""
 ASSUMED_TOTAL_BYTES = 80 * 2**30
 """What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""
 

@@ -6,6 +6,7 @@ as on a machine that does not allow them. This keeps accidents from happening; i
 """
 
 import builtins
+import errno
 import io
 import json
 import multiprocessing.util
@@ -26,7 +27,8 @@ from memplan.files.scratch import scratch_folder
 from memplan.job.child import ENDING
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.host_reads import NOT_SAVED
-from memplan.tracing.script import commands, saved_objects
+from memplan.tracing.script import saved_objects
+from memplan.tracing.script.commands import Command, command
 from memplan.tracing.script.written_files import WRITES, WrittenFiles, absolute, is_below
 
 _FORBIDDEN = {
@@ -88,7 +90,7 @@ class _Guard:
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
         if self.scratch is None or self._trusts or ENDING.is_set():
             return
-        if event == "subprocess.Popen" and len(args) > 1 and self._may_start(commands.words(args[1])):
+        if event == "subprocess.Popen" and self._may_start(command(*args[:2])):
             return
         if event in _FORBIDDEN:
             paths = args[: 2 if event in _PAIRS else 1] or (None,)
@@ -101,13 +103,23 @@ class _Guard:
         if event == "open" and isinstance(args[2], int) and args[2] & WRITES and not self._may_write(args[0]):
             self._refuse("writing files", args)
 
-    def _may_start(self, command: list[str]) -> bool:
-        is_there = bool(command) and shutil.which(command[0]) is not None
-        if is_there and commands.is_of_gpus(command):
-            self.assume(f"the command {command[0]} is taken as not installed")
-        if command and (commands.is_of_gpus(command) or not is_there):
-            raise commands.absent(command[0])
-        return commands.only_tells(command)
+    def _may_start(self, wanted: Command) -> bool:
+        """Does a command only tell something?
+
+        Raises:
+            FileNotFoundError: It is not there, as far as the program should know.
+        """
+        if not wanted.words:
+            return False
+        is_there = shutil.which(wanted.words[0]) is not None
+        if is_there and not wanted.is_of_gpus:
+            return wanted.only_tells
+        if wanted.in_shell and not is_there:
+            # Its exit code says that there is none; another unknown word may be the shell's own (``eval``).
+            return wanted.is_of_gpus
+        if is_there:
+            self.assume(f"the command {wanted.words[0]} is taken as not installed")
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), wanted.words[0])
 
     def _may_write(self, path: object) -> bool:
         return isinstance(path, int) or str(path).startswith("/dev/") or self._is_inside(path)

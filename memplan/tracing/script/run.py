@@ -68,7 +68,7 @@ def trace_script(
     """
     program = Program(
         name=target.name,
-        run=lambda: run_as_main(target, here.options.look),
+        run=lambda: run_as_main(target, here.own_options.look),
         provenance={"model": target.name},
         for_gpu=lambda: for_gpu(target),
     )

@@ -94,7 +94,8 @@ def _encodings(assume: Callable[[str], None]) -> dict[str, Callable[..., Any]]:
 
 def installed(module: ModuleType, stack: ExitStack, assume: Callable[[str], None]) -> None:
     """The installed package: it reads files of its user's (``tiktoken.load``), and downloads no encodings."""
-    stack.enter_context(mock.patch.dict(vars(module), _encodings(assume)))
+    for name, function in _encodings(assume).items():
+        stack.enter_context(mock.patch.object(module, name, function))
 
 
 class TiktokenModule(ModuleType):

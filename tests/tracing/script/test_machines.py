@@ -165,6 +165,11 @@ def test_commands_that_only_tell_something_run(estimated: Callable[..., Estimate
     assert estimated(text + PLAIN + "main(0)\n").repeats
 
 
+def test_a_shell_tells_of_no_gpus_by_its_exit_code(estimated: Callable[..., Estimate]) -> None:
+    text = "import subprocess\nassert subprocess.run('rocm-smi -a', shell=True).returncode == 127\n"
+    assert estimated(text + PLAIN + "main(0)\n").repeats
+
+
 @pytest.mark.parametrize("command", ["lspci", "nvidia-smi", "no-such-command"])
 def test_commands_of_gpus_are_not_installed(command: str, estimated: Callable[..., Estimate]) -> None:
     text = f"import subprocess\ntry:\n    subprocess.run([{command!r}], stdout=subprocess.PIPE)\n"
@@ -174,7 +179,15 @@ def test_commands_of_gpus_are_not_installed(command: str, estimated: Callable[..
 
 @pytest.mark.parametrize(
     "command",
-    ["['git', 'log', '--output=log.txt']", "['git', 'commit']", "'uname -s > log.txt', shell=True", "['true']"],
+    [
+        "['git', 'log', '--output=log.txt']",
+        "['git', 'commit']",
+        "'uname -s > log.txt', shell=True",
+        "['true']",
+        "['hostname', 'another']",
+        "'eval true', shell=True",
+        "['uname'], executable='/bin/true'",
+    ],
 )
 def test_commands_that_do_something_are_refused(command: str, estimated: Callable[..., Estimate]) -> None:
     text = f"import subprocess\ntry:\n    subprocess.run({command})\nexcept PermissionError:\n    pass\n"
