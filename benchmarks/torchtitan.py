@@ -11,8 +11,9 @@ the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with i
 needs (tiktoken, tokenizers, tyro, torchdata, tomli, torchao 0.9).
 
 The rows are not blind: selective checkpointing in compiled regions, a program's own options of the allocator and those
-of ROCm builds were repaired with them. Nothing was fitted, but one thing was chosen by the errors: the peaks of December
-2024 are taken to be those of the allocator's default, where their launcher sets ``expandable_segments``. Both are shown.
+of ROCm builds were repaired with them. Nothing was fitted, but one thing was chosen by the errors: the peaks of
+December 2024 are taken to be those of the allocator's default, where their launcher sets ``expandable_segments``. Both
+are shown.
 """
 
 import argparse
