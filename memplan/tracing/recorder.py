@@ -79,6 +79,8 @@ class Recorder(TorchDispatchMode):
         """What tensors are that are copied from the host to the device."""
         self.user_code: Callable[[], AbstractContextManager[object]] = nullcontext
         """The context of user code that runs inside an operator."""
+        self.before_compiled: Callable[[torch.nn.Module], None] = lambda _: None
+        """Told of a module whose compiled call comes, while it still holds its own parameters."""
         self._rules = rules
         self._bodies = bodies
         self._operators: dict[Any, Operator] = {}

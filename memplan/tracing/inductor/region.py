@@ -63,6 +63,8 @@ class Regions:
                 # What is compiled inside of a compiled region is a part of it.
                 return function(*args, **kwargs)
             self.called = True
+            if isinstance(owner, torch.nn.Module):
+                self._recorder.before_compiled(owner)
             if isinstance(owner, torch.nn.Module) and breaks(owner):
                 return self._piecewise(owner)(*args, **kwargs)
             taken = TakenCall(modules_of(function, args), args, kwargs)

@@ -106,7 +106,7 @@ class Boundaries(ABC):
             stack.enter_context(replaced(table))
             for handle in (
                 register_optimizer_step_post_hook(self.stepped),
-                register_module_forward_pre_hook(self._called),
+                register_module_forward_pre_hook(self.calls_module),
             ):
                 stack.callback(handle.remove)
             yield
@@ -135,7 +135,8 @@ class Boundaries(ABC):
         if not self._depth and not self._goes_back and not self.optimizers:
             self._end()
 
-    def _called(self, module: torch.nn.Module, _: object) -> None:
+    def calls_module(self, module: torch.nn.Module, _: object = None) -> None:
+        """A module is about to run; the first that learns begins the first step."""
         self.called(module)
         if self.optimizers and not self.has_begun and torch.is_grad_enabled():
             self._begin()

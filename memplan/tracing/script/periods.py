@@ -33,6 +33,7 @@ class Periods(Boundaries):
         self._passes: list[int] = []
         """Backward passes of each step, the one that has begun included."""
         self._recorder = recorder
+        recorder.before_compiled = self.calls_module
         self._progress = progress
 
     def facts(self) -> ModelFacts:

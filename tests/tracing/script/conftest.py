@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def estimated(folder: Path) -> Callable[..., Estimate]:
-    def estimate(text: str, *arguments: str, gpu: str = "h100-80g", parallel: Parallel = ALONE) -> Estimate:
+    def estimate(text: str, *arguments: str, gpu: str = "h100-80g", parallel: Parallel = ALONE, **job: Any) -> Estimate:
         (folder / "train.py").write_text(text)
         target = ScriptTarget(path=Path("train.py"), arguments=arguments)
-        [result] = estimate_here(JobSpec(target=target, parallel=parallel), [load_profile(gpu)], advice=False)
+        [result] = estimate_here(JobSpec(target=target, parallel=parallel, **job), [load_profile(gpu)], advice=False)
         return result
 
     return estimate

@@ -257,6 +257,13 @@ def test_the_package_of_its_own_project_is_there_as_if_installed(
     )
 
 
+def test_a_compiled_model_has_its_parameters(estimated: Callable[..., Estimate]) -> None:
+    text = FROM_RANDOM.replace("build().to(options.device)", "torch.compile(build().to(options.device))")
+    eager, compiled = estimated(FROM_RANDOM), estimated(text, compile="aot_eager")
+    assert compiled.breakdown["parameter"] == eager.breakdown["parameter"] > 0
+    assert {owner.module for owner in compiled.owners if owner.category == "parameter"} == {"0", "2"}
+
+
 def test_an_installed_tiktoken_reads_files(
     folder: Path, estimated: Callable[..., Estimate], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
