@@ -62,7 +62,7 @@ class Row:
     published: float
     """Reserved GiB."""
     mode: str
-    """Of the allocator, that the error is of."""
+    """Of the allocator: the error is that of this one."""
     release: str = ""
     """The torch whose kernels and allocator are taken; empty for the one that traces."""
     old: bool = False
@@ -145,12 +145,13 @@ def reserved(row: Row, place: Path, mode: str) -> tuple[float, str]:
         RuntimeError: The command failed.
     """
     python = os.environ.get("MEMPLAN_TORCH_2_6", sys.executable) if row.old else sys.executable
-    words = ["-m", "memplan", "estimate", "--gpu", row.gpu, "--json", "--timeout", "1200"]
+    # The second mode is a replay of the same trace, which is kept.
+    conf = f"expandable_segments:{mode == 'expandable'}"
+    words = ["-m", "memplan", "estimate", "--gpu", row.gpu, "--json", "--timeout", "1200", "--alloc-conf", conf]
     words += ["--compile", "inductor"] if row.compiled else []
     program = f"torchrun --nnodes={row.nodes} --nproc_per_node=8 {LAUNCHER} {row.program}"
     program += " --training.compile" if row.compiled else ""
     variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    variables |= {"PYTORCH_CUDA_ALLOC_CONF": f"expandable_segments:{mode == 'expandable'}"}
     variables |= {"MEMPLAN_TORCH_RELEASE": row.release} if row.release else {}
     done = subprocess.run(
         [python, *words, "--", *program.split()],
@@ -170,8 +171,10 @@ class Outcome:
     """The run."""
     found: dict[str, float]
     """Mode of the allocator → predicted reserved GiB; empty where it failed."""
-    torch: str
-    """The release that traced it, or why it failed."""
+    torch: str = ""
+    """The release that traced it."""
+    failure: str = ""
+    """Why it failed."""
 
     @property
     def off(self) -> float:
@@ -185,17 +188,17 @@ def outcome(row: Row, repository: Path, folder: Path) -> Outcome:
         place = unpacked(repository, row.commit, folder)
         found = {mode: reserved(row, place, mode) for mode in MODES}
     except RuntimeError as error:
-        return Outcome(row=row, found={}, torch=str(error))
+        return Outcome(row=row, found={}, failure=str(error))
     release = f" as {row.release}" if row.release else ""
     return Outcome(row=row, found={mode: gib for mode, (gib, _) in found.items()}, torch=found[row.mode][1] + release)
 
 
 def line(done: Outcome) -> str:
-    """A row of the table."""
+    """A line of the table."""
     row = done.row
     begin = f"{row.name:<26}{row.commit[:9]:<11}{row.published:>9.2f}"
     if not done.found:
-        return f"{begin}  failed: {done.torch}"
+        return f"{begin}  failed: {done.failure}"
     figures = "".join(f"{done.found[mode]:>{width}.2f}" for mode, width in zip(MODES, (9, 12), strict=True))
     return f"{begin}{figures}{done.off:>+8.2f}%  {done.torch} ({row.mode})"
 
