@@ -145,7 +145,7 @@ def reserved(row: Row, place: Path, mode: str) -> tuple[float, str]:
         RuntimeError: The command failed.
     """
     python = os.environ.get("MEMPLAN_TORCH_2_6", sys.executable) if row.old else sys.executable
-    # The second mode is a replay of the same trace, which is kept.
+    # Where the trace is kept, the second mode is a replay of it.
     conf = f"expandable_segments:{mode == 'expandable'}"
     words = ["-m", "memplan", "estimate", "--gpu", row.gpu, "--json", "--timeout", "1200", "--alloc-conf", conf]
     words += ["--compile", "inductor"] if row.compiled else []
