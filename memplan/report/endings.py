@@ -7,6 +7,9 @@ WORDS = {"optimal": "OPTIMAL", "feasible": "FEASIBLE", "infeasible": "INFEASIBLE
 STYLES = {"optimal": "bold green", "feasible": "bold green", "infeasible": "bold red", "timed_out": "bold magenta"}
 """Outcome → style of both."""
 
+KINDS = {"optimal": "fits", "feasible": "fits", "infeasible": "oom", "timed_out": "tight"}
+"""Outcome → the verdict in whose colour a page says it."""
+
 
 def ending(outcome: str) -> str:
     """``✓ OPTIMAL``."""

@@ -8,8 +8,8 @@ from memplan.text import clean
 from memplan.units import format_bytes
 
 
-def render(answer: CheckpointAnswer) -> str:
-    """Draw the curve as an SVG document that needs nothing else.
+def render(answer: CheckpointAnswer, *, alone: bool = True) -> str:
+    """Draw the curve as an SVG document, ``alone`` or for a page.
 
     Without a curve (``pareto``) only the plan and the unplanned step are drawn.
     """
@@ -20,6 +20,7 @@ def render(answer: CheckpointAnswer) -> str:
         chosen=_dot(answer.peak_after_bytes, answer.overhead_ratio),
         mark=answer.budget_bytes,
         figure_text=signed_percent,
+        alone=alone,
     )
 
 

@@ -1,4 +1,4 @@
-"""Points as a stand-alone SVG picture: bytes to the right, another figure upwards from 0."""
+"""Points as an SVG picture: bytes to the right, another figure upwards from 0."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,14 +13,10 @@ LEFT, RIGHT, TOP, BOTTOM = 80, 44, 56, 56
 STEPS = 4
 """Grid lines between the ends of each axis."""
 RADIUS, CHOSEN_RADIUS = 4, 6
-# Colours by role, light and dark.
 STYLE = """
-  .axis { stroke: #57606a } .curve { fill: none; stroke: #0969da; stroke-width: 2 } .point { fill: #0969da }
-  .chosen { fill: #1a7f37 } .mark { stroke: #bc4c00; stroke-dasharray: 5 4 } .mark-text { fill: #bc4c00 }
-  @media (prefers-color-scheme: dark) {
-    .axis { stroke: #8b949e } .curve { stroke: #58a6ff } .point { fill: #58a6ff } .chosen { fill: #3fb950 }
-    .mark { stroke: #f0883e } .mark-text { fill: #f0883e }
-  }
+  .axis { stroke: var(--muted) } .curve { fill: none; stroke: var(--accent); stroke-width: 2 }
+  .point { fill: var(--accent) } .chosen { fill: var(--good) }
+  .mark { stroke: var(--warn); stroke-dasharray: 5 4 } .mark-text { fill: var(--warn) }
 """
 
 
@@ -37,14 +33,20 @@ class Dot:
 
 
 def render(
-    title: str, points: Sequence[Dot], *, chosen: Dot | None, mark: int, figure_text: Callable[[float], str]
+    title: str,
+    points: Sequence[Dot],
+    *,
+    chosen: Dot | None,
+    mark: int,
+    figure_text: Callable[[float], str],
+    alone: bool = True,
 ) -> str:
-    """Draw points, from left to right, joined by a line: an SVG document that needs nothing else.
+    """Draw points, from left to right, joined by a line: an SVG document, ``alone`` or for a page with ``STYLE``.
 
     ``chosen`` stands out, on the line or beside it; at ``mark`` bytes a line goes up, if they lie between the points.
     """
     parts = _Picture([*points, *([chosen] if chosen else [])]).parts(points, chosen, mark, figure_text)
-    return picture(title, parts, size=(WIDTH, HEIGHT), left=LEFT, style=STYLE)
+    return picture(title, parts, size=(WIDTH, HEIGHT), left=LEFT, style=STYLE, alone=alone)
 
 
 class _Picture:

@@ -6,11 +6,11 @@ from html import escape
 from memplan.lifetime.graph import TensorLifetime
 from memplan.measure.graphs import JobGraphs
 from memplan.report.draw.layout import MAX_WIDTH
-from memplan.report.draw.svg import picture
+from memplan.report.draw.svg import BY_CATEGORY, category_class, picture
+from memplan.report.graph.json import DOCUMENT
 from memplan.report.graph.text import render as render_text
-from memplan.report.html.page import page, text
+from memplan.report.html.page import Frame, page
 from memplan.report.labels import LABELS
-from memplan.report.reuse.svg import COLOURS, OTHER_COLOUR
 from memplan.text import clean
 from memplan.units import format_bytes
 
@@ -18,9 +18,7 @@ WIDTH, LEFT, RIGHT, TOP, ROW = 960, 16, 16, 68, 5
 """Of the picture, in pixels; a row for each tensor."""
 MOST_ROWS = 240
 """Tensors that are drawn: the largest by bytes times ops."""
-STYLE = """
-  .lives rect { stroke: none }
-"""
+STYLE = BY_CATEGORY
 
 
 def render(graph: JobGraphs) -> str:
@@ -28,14 +26,18 @@ def render(graph: JobGraphs) -> str:
     drawn = sorted(graph.tensors, key=lambda each: -each.nbytes * (each.end - each.start))[:MOST_ROWS]
     title = clean(f"{graph.target}: {len(drawn):,} of {len(graph.tensors):,} tensors over the traced steps")
     size = (WIDTH, TOP + ROW * len(drawn) + 24)
+    frame = Frame(
+        kind="graph",
+        title=f"{graph.target}: tensor lifetimes",
+        versions={"memplan": graph.memplan_version},
+    )
     body = [
-        picture(title, _parts(drawn), size=size, left=LEFT, style=STYLE).rstrip("\n"),
+        picture(title, _parts(drawn), size=size, left=LEFT, style=STYLE, alone=False),
         "<pre>",
         *(escape(line.plain) for line in render_text(graph, width=MAX_WIDTH)),
         "</pre>",
-        f"<footer>memplan {text(graph.memplan_version)}</footer>",
     ]
-    return page(f"{graph.target}: tensor lifetimes", body, picture_style=STYLE)
+    return page(frame, body, DOCUMENT.plain(graph), picture_style=STYLE)
 
 
 def _parts(drawn: list[TensorLifetime]) -> Iterator[str]:
@@ -44,10 +46,9 @@ def _parts(drawn: list[TensorLifetime]) -> Iterator[str]:
     yield '<g class="lives">'
     for row, each in enumerate(sorted(drawn, key=lambda tensor: (tensor.start, tensor.end))):
         x, end = (LEFT + (WIDTH - LEFT - RIGHT) * max(moment, 0) / last for moment in (each.start, each.end))
-        colour = COLOURS.get(str(each.category), OTHER_COLOUR)
         yield (
             f'<rect x="{x:.1f}" y="{TOP + ROW * row}" width="{max(end - x, 0.7):.1f}" height="{ROW - 1}" '
-            f'fill="{colour}"><title>{escape(_words(each))}</title></rect>'
+            f'class="{category_class(str(each.category))}"><title>{escape(_words(each))}</title></rect>'
         )
     yield "</g>"
 
@@ -56,7 +57,7 @@ def _legend(present: set[str]) -> Iterator[str]:
     x = LEFT
     for label in sorted(present):
         words = LABELS.get(label, label)
-        yield f'<rect x="{x}" y="40" width="11" height="11" fill="{COLOURS.get(label, OTHER_COLOUR)}"/>'
+        yield f'<rect x="{x}" y="40" width="11" height="11" class="{category_class(label)}"/>'
         yield f'<text x="{x + 16}" y="50">{words}</text>'
         x += 32 + 8 * len(words)
 

@@ -6,7 +6,7 @@ from typing import Any
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
 from memplan.report.estimate.json import DOCUMENT, report_of
 from memplan.report.estimate.verdict import SYMBOLS, statement
-from memplan.report.html.page import assemble
+from memplan.report.html.page import Frame, assemble
 from memplan.report.html.view import anchors, article
 from memplan.units import format_bytes
 
@@ -22,13 +22,15 @@ def render(results: Sequence[RecordedEstimate]) -> str:
     mixed = len(jobs) > 1
     names = [f"{each.target} · {each.gpu.name}" if mixed else each.gpu.name for each in estimates]
     of_one = first.target if several else f"{first.target} on {first.gpu.title or first.gpu.name}"
+    frame = Frame(
+        kind="estimate",
+        title=f"{len(jobs)} jobs" if mixed else of_one,
+        versions={"memplan": first.memplan_version, "torch": first.torch_version},
+    )
     context = {
-        "title": f"{len(jobs)} jobs" if mixed else of_one,
-        "kind": "estimate",
         "lines": [],
         "notes": [],
         "failures": [],
-        "versions": {"memplan": first.memplan_version, "torch": first.torch_version},
         "heads": ("Job and GPU" if mixed else "GPU", *_HEADS) if several else (),
         "text_heads": 2,
         "optional_head": 2,
@@ -44,7 +46,7 @@ def render(results: Sequence[RecordedEstimate]) -> str:
         ],
     }
     report = report_of(estimates, [result.digest for result in results])
-    return assemble(context, DOCUMENT.plain(report))
+    return assemble(frame, context, DOCUMENT.plain(report))
 
 
 def _row(key: str, name: str, estimate: Estimate) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from memplan.report.gate.growth import category_changes, change, grouped_growth,
 from memplan.report.gate.headline import headline
 from memplan.report.gate.json import DOCUMENT, report_of
 from memplan.report.gate.text import STATES, state
-from memplan.report.html.page import assemble
+from memplan.report.html.page import Frame, assemble
 from memplan.report.html.view import anchors, article
 from memplan.units import format_bytes
 
@@ -43,12 +43,14 @@ def render(result: GateResult) -> str:
     keys = anchors([f"{row.job}-{row.gpu}" for row in result.rows])
     shown = [(index, key, row, row.estimate) for index, (key, row) in enumerate(zip(keys, result.rows, strict=True))]
     first = next((row.estimate for row in result.rows if row.estimate), None)
+    frame = Frame(
+        kind="gate",
+        title=headline(result),
+        versions={"memplan": first.memplan_version if first else "", "torch": first.torch_version if first else ""},
+    )
     context = {
-        "title": headline(result),
-        "kind": "gate",
         "lines": [f"{result.project}, " + (f"compared with {result.baseline}" if result.baseline else "no baseline")],
         "notes": result.notes,
-        "versions": {"memplan": first.memplan_version if first else "", "torch": first.torch_version if first else ""},
         "heads": ("Job", "GPU", "Device peak", "Limit", "Since the baseline"),
         "text_heads": 2,
         "optional_head": 0,
@@ -65,7 +67,7 @@ def render(result: GateResult) -> str:
         ],
         "failures": [(row.job, row.gpu, row.findings) for row in result.rows if row.estimate is None],
     }
-    return assemble(context, DOCUMENT.plain(report_of(result)))
+    return assemble(frame, context, DOCUMENT.plain(report_of(result)))
 
 
 def _row(key: str, row: Row) -> dict[str, Any]:

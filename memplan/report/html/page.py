@@ -1,45 +1,62 @@
-"""The frames of pages: template, style and scripts in one file that lets nothing else in; and one without scripts."""
+"""The frame of all pages: heading, tools, style and scripts in one file that lets nothing else in."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from typing import Any, Final
 
+from memplan.page.colours import variables
 from memplan.page.policy import asset, embedded, policy, script
 from memplan.report.draw import svg
 from memplan.text import clean
 
 SCRIPTS: Final = ("base", "timeline", "map", "treemap", "owners", "main")
 """In the order in which they need one another."""
-STYLE = """
-  :root { color-scheme: light dark }
-  body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; background: #fff }
-  h1 { font-size: 1.3rem; line-height: 1.25; overflow-wrap: anywhere }
-  svg { width: 100%; height: auto }
-  pre { overflow-x: auto }
-  .blocks { overflow-x: auto }
-  table { border-collapse: collapse; width: 100%; margin: 1.2rem 0; font-size: .95rem }
-  th, td { padding: .3rem .6rem; border-bottom: 1px solid #8884; text-align: left; vertical-align: top }
-  th { font-weight: 500 }
-  .figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
-  p, th, .saved, footer { color: #57606a; margin: .2rem 0 }
-  p.verdict { color: inherit; font-size: 1.3rem; font-weight: 600 }
-  @media (prefers-color-scheme: dark) { body { background: #0d1117 } p, th, .saved, footer { color: #9198a1 } }
-  @media (max-width: 40rem) {
-    body { margin: 1rem auto } table { font-size: .78rem } th, td { padding: .3rem .2rem; overflow-wrap: anywhere }
-    svg text { font-size: 16px }
-  }
-"""
+_PLAIN: Final = ("base", "main")
+"""Those of a page without anything that moves: its theme and its JSON."""
+PREDICTED: Final = "GPU memory is predicted, not measured"
+"""What most pages rest on."""
 
 
-def assemble(context: dict[str, Any], document: Mapping[str, Any], *, template: str = "page.html.j2") -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What stands around the content of every page."""
+
+    kind: str
+    """The command that it comes from."""
+    title: str
+    """Plain text."""
+    versions: Mapping[str, str]
+    """Of ``memplan`` and, where it ran, ``torch``."""
+    rests_on: str = PREDICTED
+    """Where its figures come from."""
+
+
+def assemble(
+    frame: Frame,
+    context: Mapping[str, Any],
+    document: Mapping[str, Any],
+    *,
+    template: str = "page.html.j2",
+    scripts: Sequence[str] = SCRIPTS,
+    picture_style: str = "",
+) -> str:
     """Write a page of a template, its context and the JSON that it carries; it loads nothing.
 
-    Its Content-Security-Policy names the one style and the one script by their hashes.
+    Its Content-Security-Policy names the one style and the one script by their hashes. ``picture_style`` is CSS of a
+    picture in it (``memplan.report.draw.svg.picture``).
     """
-    style, code = _style(), _script()
-    shown = context | {"style": style, "script": code, "data": embedded(document)}
+    style = _style() + (svg.STYLE + picture_style if picture_style else "")
+    code = _script(tuple(scripts))
+    shown = {**context, "frame": frame, "style": style, "script": code, "data": embedded(document)}
     return str(_template(template).render(shown, policy=policy(styles=[style], scripts=[code])).rstrip() + "\n")
+
+
+def page(frame: Frame, body: Iterable[str], document: Mapping[str, Any], *, picture_style: str = "") -> str:
+    """Write a page whose content is lines of HTML below the title, with the JSON that it carries."""
+    context = {"body": "\n".join(body)}
+    return assemble(frame, context, document, template="frame.html.j2", scripts=_PLAIN, picture_style=picture_style)
 
 
 @cache
@@ -60,35 +77,13 @@ def _shown(value: object) -> object:
 
 @cache
 def _style() -> str:
-    return asset("memplan.page", "page.css") + asset("memplan.report.html", "style.css")
+    return variables() + asset("memplan.page", "page.css") + asset("memplan.report.html", "style.css")
 
 
 @cache
-def _script() -> str:
-    own = (asset("memplan.report.html", f"{name}.js") for name in SCRIPTS)
+def _script(names: tuple[str, ...]) -> str:
+    own = (asset("memplan.report.html", f"{name}.js") for name in names)
     return script(asset("memplan.page", "helpers.js"), *own)
-
-
-def page(title: str, body: Iterable[str], *, picture_style: str) -> str:
-    """An HTML document that needs nothing else, of a plain title and lines of HTML below it.
-
-    ``picture_style`` is CSS of the picture among them (``memplan.report.draw.svg.picture``): the policy names it, too.
-    """
-    allowed = policy(styles=[STYLE, svg.STYLE + picture_style])
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            '<head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
-            f"<title>{text(title)}</title>",
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<style>{STYLE}</style></head>",
-            f"<body><h1>{text(title)}</h1>",
-            *body,
-            "</body></html>\n",
-        ]
-    )
 
 
 def text(plain: str) -> str:
@@ -96,14 +91,38 @@ def text(plain: str) -> str:
     return escape(clean(plain))
 
 
+def verdict(word: str, figures: str, kind: str) -> str:
+    """The answer in one line: ``✓ FEASIBLE`` in the colour of ``fits``, ``tight`` or ``oom``, and its figures."""
+    return f'<p class="verdict"><span class="word {kind}">{text(word)}</span> <span>{text(figures)}</span></p>'
+
+
+def remark(words: str) -> str:
+    """A line below the answer."""
+    return f'<p class="muted">{text(words)}</p>'
+
+
+def section(title: str, *parts: str) -> str:
+    """A part of the page with its heading."""
+    return "\n".join([f"<section><h2>{text(title)}</h2>", *parts, "</section>"])
+
+
 def table(words: Sequence[str], figures: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table whose first columns are words, and the others figures."""
-    kinds = [*([""] * len(words)), *([' class="figure"'] * len(figures))]
+    """A table whose first columns are words, and the others figures; without heads it has none."""
+    heads = (*words, *figures)
+    kinds = [*([' class="path"'] * len(words)), *([' class="figure"'] * len(figures))]
 
     def row(tag: str, cells: Sequence[str]) -> str:
         made = (f"<{tag}{kind}>{text(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
         return f"<tr>{''.join(made)}</tr>"
 
-    yield f"<table><thead>{row('th', (*words, *figures))}</thead><tbody>"
+    head = f"<thead>{row('th', heads)}</thead>" if any(heads) else ""
+    yield f'<div class="scroll"><table>{head}<tbody>'
     yield from (row("td", cells) for cells in rows)
-    yield "</tbody></table>"
+    yield "</tbody></table></div>"
+
+
+def sentences(name: str, said: Sequence[str]) -> Iterator[str]:
+    """A folded list of sentences, if there are any."""
+    if said:
+        items = "".join(f"<li>{text(sentence)}</li>" for sentence in said)
+        yield f'<details><summary>{text(name)} ({len(said)})</summary><ul class="words">{items}</ul></details>'

@@ -1,14 +1,14 @@
 """The page of a recording: what was measured, over what was predicted where there is a plan."""
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from memplan.measure.digest_records import Curve, HistoryDigest
 from memplan.measure.document import TIMELINE
-from memplan.report.html.page import assemble
+from memplan.report.html.page import Frame, assemble
 from memplan.report.html.view import Cells
 from memplan.report.labels import LABELS
 from memplan.report.profile.json import DOCUMENT, RecordingReport
@@ -39,7 +39,6 @@ ALONE = {
 class View:
     """A recording in the words that the template puts in place."""
 
-    title: str
     line: str
     """Where and how it was measured."""
     facts: tuple[Cells, ...]
@@ -62,7 +61,6 @@ class View:
     """Rows of the table of regions."""
     notes: tuple[str, ...]
     """Sentences."""
-    versions: Mapping[str, str]
 
 
 def render(recording: Recording, overlay: Overlay | None = None) -> str:
@@ -77,7 +75,13 @@ def render(recording: Recording, overlay: Overlay | None = None) -> str:
     estimate = {"peak": {}, "gpu": {"usable_bytes": 0}, "breakdown": {"context": 0}, "timeline": line}
     content = DOCUMENT.plain(RecordingReport(recording=replace(recording, events=None), comparison=overlay))
     view = _view(recording, overlay, digest)
-    return assemble({"view": view}, content | {"estimates": [estimate]}, template="profile.html.j2")
+    frame = Frame(
+        kind="profile",
+        title=f"{overlay.target}: predicted and measured" if overlay else f"{recording.name} on {recording.device}",
+        versions={"memplan": "", "torch": ""} | dict(recording.versions),
+        rests_on="what was measured is of this run alone",
+    )
+    return assemble(frame, {"view": view}, content | {"estimates": [estimate]}, template="profile.html.j2")
 
 
 def _own_digest(recording: Recording) -> HistoryDigest | None:
@@ -123,7 +127,6 @@ def _highest(levels: Sequence[int]) -> Iterator[int]:
 def _view(recording: Recording, overlay: Overlay | None, digest: HistoryDigest | None) -> View:
     held = digest.curve if digest else None
     return View(
-        title=f"{overlay.target}: predicted and measured" if overlay else f"{recording.name} on {recording.device}",
         line=f"{recording.name} on {recording.device}, counted by {COUNTERS.get(recording.source, recording.source)}, "
         f"depth {recording.depth}",
         facts=tuple(_facts(recording, overlay)),
@@ -136,7 +139,6 @@ def _view(recording: Recording, overlay: Overlay | None, digest: HistoryDigest |
         pieces=tuple(_pieces(overlay)) if overlay else (),
         regions=tuple(map(_region, recording.regions)),
         notes=(*recording.notes, *(overlay.notes if overlay else ()), *overhead_words(recording)),
-        versions={"memplan": "", "torch": ""} | dict(recording.versions),
     )
 
 

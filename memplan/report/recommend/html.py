@@ -1,45 +1,58 @@
 """The HTML report of ``memplan recommend``: the front as a picture, the ranking and the single changes as tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from memplan.plan.recommend.records import Evaluated, Recommendation
+from memplan.plan.recommend.records import Ending, Evaluated, Recommendation
 from memplan.report.draw.layout import signed_percent
 from memplan.report.draw.scatter_svg import STYLE
 from memplan.report.estimate.job import job_items
-from memplan.report.html.page import page, table, text
+from memplan.report.html import page as html
+from memplan.report.recommend.json import DOCUMENT
 from memplan.report.recommend.svg import render as render_svg
-from memplan.report.recommend.text import NOT_ALLOWED, ending_words, rate, remarks, state
+from memplan.report.recommend.text import MARKS, NOT_ALLOWED, ending_words, rate, remarks, state
 from memplan.units import format_bytes
+
+_KINDS: Mapping[Ending, str] = {
+    "best": "fits", "best_of_proved": "fits", "nothing_fits": "oom", "not_found": "tight"
+}  # fmt: skip
 
 
 def render(answer: Recommendation) -> str:
-    """One page that loads nothing and runs nothing."""
-    return page(f"{answer.target} on {answer.gpus} x {answer.gpu}", _body(answer), picture_style=STYLE)
+    """Write an answer as an HTML document that needs nothing else."""
+    frame = html.Frame(
+        kind="recommend",
+        title=f"{answer.target} on {answer.gpus} x {answer.gpu}",
+        versions={"memplan": answer.memplan_version, "torch": answer.torch_version},
+    )
+    return html.page(frame, _body(answer), DOCUMENT.plain(answer), picture_style=STYLE)
 
 
 def _body(answer: Recommendation) -> Iterator[str]:
-    best = answer.best
-    figures = f"{best.candidate.words}: {format_bytes(best.device_bytes)}, {rate(best)}" if best else ""
-    words = ": ".join(filter(None, [" ".join(ending_words(answer).split()), figures]))
-    yield f'<p class="verdict">{text(words)}</p>'
-    for remark in remarks(answer):
-        yield f"<p>{text(remark)}</p>"
+    ending, best = answer.proof.ending, answer.best
+    word, _, rest = ending_words(answer).partition("  ")
+    figures = f"{format_bytes(best.device_bytes)} · {rate(best)}" if best else rest
+    yield html.verdict(f"{MARKS[ending][0]} {word}", figures, _KINDS[ending])
+    if best:
+        yield f"<p>{html.text(best.candidate.words)}</p>"
+        yield html.remark(rest) if rest else ""
+    yield html.remark("; ".join(job_items(answer)))
+    yield from map(html.remark, remarks(answer))
     if len(answer.pareto) > 1:
-        yield render_svg(answer)
-    yield '<div class="blocks">'
-    yield from table(("configuration",), ("peak", f"{answer.counted}/s", "cost"), (_row(each) for each in answer.rows))
-    yield from table(("one change alone", "fits"), ("saves", "time"), _what_ifs(answer))
-    if any(not each.allowed for each in answer.what_ifs):
-        yield f"<p>{text(NOT_ALLOWED)}</p>"
+        yield html.section("Throughput against memory", render_svg(answer, alone=False))
+    heads = ("peak", f"{answer.counted}/s", "cost")
+    yield html.section("Ranking", *html.table(("configuration",), heads, map(_row, answer.rows)))
+    yield html.section(
+        "One change alone",
+        *html.table(("change", "fits"), ("saves", "time"), _what_ifs(answer)),
+        html.remark(NOT_ALLOWED) if any(not each.allowed for each in answer.what_ifs) else "",
+    )
     if answer.rejected:
+        rows = ((each.candidate.words, each.reason) for each in answer.rejected)
         yield f"<details><summary>{len(answer.rejected)} not taken, and why</summary>"
-        yield from table(
-            ("configuration", "why"), (), ((each.candidate.words, each.reason) for each in answer.rejected)
-        )
+        yield from html.table(("configuration", "why"), (), rows)
         yield "</details>"
-    yield "</div>"
-    yield f"<p>{text('; '.join(job_items(answer)))}</p>"
-    yield f"<footer>memplan {text(answer.memplan_version)}, torch {text(answer.torch_version)}</footer>"
+    yield from html.sentences("Not modelled", answer.not_modelled)
+    yield from html.sentences("Assumptions", answer.assumptions)
 
 
 def _row(row: Evaluated) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from memplan.text import clean
 from memplan.units import format_bytes
 
 
-def render(answer: Recommendation) -> str:
+def render(answer: Recommendation, *, alone: bool = True) -> str:
     """The Pareto front; the best marked, if it lies on it or between its ends."""
     best = answer.best
     ends = [each.device_bytes for each in answer.pareto]
@@ -17,6 +17,7 @@ def render(answer: Recommendation) -> str:
         chosen=_dot(best) if best is not None and min(ends) <= best.device_bytes <= max(ends) else None,
         mark=answer.limit_bytes,
         figure_text="{:.1f}".format,
+        alone=alone,
     )
 
 

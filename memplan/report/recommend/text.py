@@ -72,7 +72,7 @@ def head_lines(answer: Recommendation, width: int) -> list[Text]:
 
 def verdict_lines(answer: Recommendation, width: int) -> list[Text]:
     """How the search ended, and the best, if something fits."""
-    mark, style = _MARKS[answer.proof.ending]
+    mark, style = MARKS[answer.proof.ending]
     title, _, rest = ending_words(answer).partition("  ")
     if answer.best is None:
         told = [remedy_words(remedy) for remedy in answer.remedies]
@@ -84,9 +84,10 @@ def verdict_lines(answer: Recommendation, width: int) -> list[Text]:
     return [*lines, *(Text(line, style="dim") for words in remarks(answer) for line in hanging("  ", words, width))]
 
 
-_MARKS: Mapping[Ending, tuple[str, str]] = {
+MARKS: Mapping[Ending, tuple[str, str]] = {
     "best": ("✓", "green"), "best_of_proved": ("✓", "green"), "nothing_fits": ("✗", "red"), "not_found": ("?", "yellow")
 }  # fmt: skip
+"""Ending → symbol and colour."""
 
 
 def ending_words(answer: Recommendation) -> str:

@@ -1,13 +1,14 @@
-"""A placement as a stand-alone SVG picture: offsets over time."""
+"""A placement as an SVG picture: offsets over time."""
 
 from collections import defaultdict
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
+from memplan.page.colours import CATEGORIES
 from memplan.plan.reuse.answer_records import ReuseAnswer
 from memplan.plan.reuse.bound import stretches
 from memplan.plan.reuse.records import ArenaBuffer
-from memplan.report.draw.svg import picture
+from memplan.report.draw.svg import BY_CATEGORY, category_class, picture
 from memplan.report.labels import LABELS
 from memplan.text import clean
 from memplan.units import format_bytes
@@ -19,26 +20,25 @@ STEPS = 4
 """Grid lines between the ends of the offset axis."""
 MOST_NAMED = 2000
 """Buffers that say who they are under the pointer: the largest by bytes and time."""
-COLOURS = {
-    "activation": "#0a7ea4",
-    "gradient": "#8250df",
-    "temporary": "#bf8700",
-    "workspace": "#cf222e",
-    "input": "#1a7f37",
-    "optimizer_state": "#0969da",
-    "backward": "#8250df",
-}
-OTHER_COLOUR = "#57606a"
-STYLE = """
-  .limit { stroke: #cf222e; stroke-dasharray: 5 4 }
-  .buffers { stroke: #ffffff; stroke-width: 0.4; fill-opacity: 0.85 }
-  @media (prefers-color-scheme: dark) { .buffers { stroke: #0d1117 } }
+STYLE = (
+    BY_CATEGORY
+    + """  .limit { stroke: var(--bad); stroke-dasharray: 5 4 }
+  .buffers { stroke: var(--ground); stroke-width: 0.4 }
 """
+)
+SHOWN_AS = {"backward": "gradient"}
+"""Labels of joint graphs that are no categories → the category in whose colour they are drawn."""
 
 
-def render(answer: ReuseAnswer) -> str:
-    """Draw a placement as an SVG document that needs nothing else; without one only the axes are drawn."""
-    return picture(_title(answer), _Picture(answer).parts(), size=(WIDTH, HEIGHT), left=LEFT, style=STYLE)
+def class_of(label: str) -> str:
+    """The class of a buffer by its label: a category, or what stands for none."""
+    return category_class(SHOWN_AS.get(label, label))
+
+
+def render(answer: ReuseAnswer, *, alone: bool = True) -> str:
+    """Draw a placement as an SVG document, ``alone`` or for a page; without one only the axes are drawn."""
+    parts = _Picture(answer).parts()
+    return picture(_title(answer), parts, size=(WIDTH, HEIGHT), left=LEFT, style=STYLE, alone=alone)
 
 
 def _title(answer: ReuseAnswer) -> str:
@@ -78,9 +78,9 @@ class _Picture:
 
     def _legend(self) -> Iterator[str]:
         x = LEFT
-        for label in [label for label in COLOURS if label in set(self._labels)]:
+        for label in [label for label in (*CATEGORIES, *SHOWN_AS) if label in set(self._labels)]:
             words = LABELS.get(label, label)
-            yield f'<rect x="{x}" y="40" width="11" height="11" fill="{COLOURS[label]}"/>'
+            yield f'<rect x="{x}" y="40" width="11" height="11" class="{class_of(label)}"/>'
             yield f'<text x="{x + 16}" y="50">{words}</text>'
             x += 32 + 8 * len(words)
 
@@ -95,11 +95,11 @@ class _Picture:
         for index in by_area[MOST_NAMED:]:
             small[self._labels[index]].append(self._path(buffers[index], self._offsets[index]))
         for label, paths in small.items():
-            yield f'<path fill="{COLOURS.get(label, OTHER_COLOUR)}" d="{"".join(paths)}"/>'
+            yield f'<path class="{class_of(label)}" d="{"".join(paths)}"/>'
         for index in by_area[:MOST_NAMED]:
             path = self._path(buffers[index], self._offsets[index])
-            colour = COLOURS.get(self._labels[index], OTHER_COLOUR)
-            yield f'<path fill="{colour}" d="{path}"><title>{escape(self._words(index))}</title></path>'
+            kind = class_of(self._labels[index])
+            yield f'<path class="{kind}" d="{path}"><title>{escape(self._words(index))}</title></path>'
         yield "</g>"
 
     def _words(self, index: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from memplan.page.colours import variables
 from memplan.page.policy import asset, policy, script
 from memplan.runtime.monitor.records import Check, RunPlan
 from memplan.runtime.web.listener import HttpListener, HttpRequest, Response
@@ -97,7 +98,7 @@ def _page(request: HttpRequest) -> Response:  # noqa: ARG001 - it is the same fo
 @cache
 def page() -> tuple[str, str]:
     """The page, which holds no figures, and what its policy lets it load: the figures, from this server."""
-    style = asset("memplan.page", "page.css") + asset("memplan.runtime.web", "live.css")
+    style = variables() + asset("memplan.page", "page.css") + asset("memplan.runtime.web", "live.css")
     own = (asset("memplan.runtime.web", f"{name}.js") for name in SCRIPTS)
     code = script(asset("memplan.page", "helpers.js"), *own)
     body = asset("memplan.runtime.web", "live.html").replace("@STYLE@", style).replace("@SCRIPT@", code)
