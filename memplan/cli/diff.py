@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from memplan.gate.revision import Run
     from memplan.measure.records import Estimate
 
-FORMATS = ("text", "markdown")
+FORMATS = ("text", "json", "markdown", "html")
 
 Formats = Annotated[list[str] | None, options.formats(f"{', '.join(FORMATS)};")]
 
@@ -31,6 +31,7 @@ def diff(
     profile_dir: options.ProfileDirs = None,
     jobs: AtOnce = None,
     formats: Formats = None,
+    as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Show what grew, by module and category.
@@ -39,7 +40,7 @@ def diff(
     are run in a temporary worktree; the checkout is not touched.
     """
     problems = check.Problems()
-    wanted = problems.of(outputs.parse_outputs, formats or [], False, FORMATS) or ()
+    wanted = problems.of(outputs.parse_outputs, formats or [], as_json, FORMATS) or ()
     if jobs is not None and jobs < 1:
         problems.add(f"--jobs must be at least 1, not {jobs}")
     problems.raise_if_any()
@@ -49,6 +50,8 @@ def diff(
     from memplan.measure.cache import default_folder
     from memplan.project.overrides import Overrides
     from memplan.report.gate.diff import render, render_markdown
+    from memplan.report.gate.diff_json import render as render_json
+    from memplan.report.html.diff import render as render_page
 
     how = Run(
         project=project,
@@ -63,7 +66,9 @@ def diff(
         outputs.write_rendered(
             output,
             text=lambda width: render(found, width=width, quiet=quiet),
+            json=lambda: render_json(found),
             markdown=lambda: render_markdown(found),
+            html=lambda: render_page(found),
         )
 
 

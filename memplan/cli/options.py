@@ -206,7 +206,6 @@ Seed = Annotated[int, option("seed", SIMULATION, "Seed of the drawn lengths.", m
 
 Formats = Annotated[list[str] | None, formats("text or json;")]
 _EXPORTS = "or an export of the memory history: snapshot=FILE, perfetto, speedscope."
-FormatsAndExports = Annotated[list[str] | None, formats(f"text or json; {_EXPORTS}")]
 FormatsOfEstimate = Annotated[list[str] | None, formats(f"text, json or html; {_EXPORTS}")]
 AsJson = Annotated[bool, option("as_json", REPORT, "Same as --format json.")]
 CacheDir = Annotated[

@@ -50,7 +50,7 @@ def snapshot(
         str | None, option("max_size", None, "Largest file that is read.", metavar="BYTES", default="1GiB")
     ] = None,
     top: Annotated[int, option("top", None, "Owners to list.", metavar="N", default="8")] = DEFAULT_TOP,
-    formats: options.FormatsAndExports = None,
+    formats: options.FormatsOfEstimate = None,
     as_json: options.AsJson = False,
     quiet: Annotated[bool, option("quiet", None, "Only the first line.", short="-q")] = False,
 ) -> None:
@@ -64,7 +64,7 @@ def snapshot(
     from memplan.snapshot.read import MOST, load_snapshot
 
     problems = check.Problems()
-    reports = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.FORMATS) or ()
+    reports = problems.of(outputs.parse_outputs, formats or [], as_json, outputs.ESTIMATE_FORMATS) or ()
     for text in [*([recorded_conf] if recorded_conf is not None else []), *(alloc_confs or [])]:
         problems.of(parse_conf, text)
     most = problems.of(check.size, "--max-size", max_size)
@@ -84,7 +84,7 @@ def snapshot(
         if report.is_export:
             outputs.write_export(report, found, file.name)
         else:
-            _write(report, file.name, analyses, top=top, quiet=quiet)
+            _write(report, file.name, list(zip(chosen, analyses, strict=True)), top=top, quiet=quiet)
 
 
 def _chosen(found: "Snapshot", device: int | None, file: Path) -> "list[DeviceSnapshot]":
@@ -102,13 +102,23 @@ def _chosen(found: "Snapshot", device: int | None, file: Path) -> "list[DeviceSn
     return chosen
 
 
-def _write(report: outputs.Output, name: str, analyses: "Sequence[SnapshotAnalysis]", *, top: int, quiet: bool) -> None:
+def _write(
+    report: outputs.Output,
+    name: str,
+    found: "Sequence[tuple[DeviceSnapshot, SnapshotAnalysis]]",
+    *,
+    top: int,
+    quiet: bool,
+) -> None:
+    from memplan.report.snapshot import html
     from memplan.report.snapshot.json import render as render_json
     from memplan.report.snapshot.text import render
 
-    shown = max(analyses, key=lambda analysis: (analysis.events, analysis.now.reserved))
+    analyses = [analysis for _, analysis in found]
+    device, shown = max(found, key=lambda pair: (pair[1].events, pair[1].now.reserved))
     outputs.write_rendered(
         report,
         text=lambda width: render(name, analyses, shown, width=width, top=top, quiet=quiet),
         json=lambda: render_json(name, analyses, shown, top=top),
+        html=lambda: html.render(name, device, analyses, shown, top=top),
     )

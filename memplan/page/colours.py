@@ -33,6 +33,11 @@ CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Category → the same. Paul Tol's "light" scheme (https://personal.sron.nl/~pault/, 2021), safe for the colour-blind
 and light enough for dark text on all of them; the dark ones are 12 % darker."""
+PLACES: Final[Mapping[str, tuple[str, str]]] = {
+    **{f"place-{number}": pair for number, pair in enumerate(list(CATEGORIES.values())[:8])},
+    "place-others": CATEGORIES["context"],
+}
+"""The largest places of a recorded history, which knows no categories → the same."""
 _USE = re.compile(r"var\(--([\w-]+)\)")
 
 
@@ -52,4 +57,4 @@ def literal(style: str) -> str:
 
 
 def _all() -> Mapping[str, tuple[str, str]]:
-    return {**ROLES, **CATEGORIES}
+    return {**ROLES, **CATEGORIES, **PLACES}

@@ -10,6 +10,7 @@ WHERE: Final = {
     "audit": "memplan.report.audit.json",
     "batch": "memplan.report.batch.json",
     "checkpoint-plan": "memplan.report.checkpoint.json",
+    "diff": "memplan.report.gate.diff_json",
     "doctor": "memplan.report.doctor.json",
     "estimate": "memplan.report.estimate.json",
     "gate": "memplan.report.gate.json",

@@ -1,13 +1,14 @@
 """A history as curves of bytes, and who holds the memory at a moment of it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
+from memplan.replay.records import BlockLayout, SegmentLayout
 from memplan.snapshot.comparison import HistoryReplay
 from memplan.snapshot.frames import BEFORE_RECORDING, CodePlace, inner_place, place_of
 from memplan.snapshot.records import DeviceSnapshot, Frame
@@ -87,15 +88,42 @@ def holdings(
     return tuple(state.live.values())
 
 
+def held_by_place(
+    snapshot: DeviceSnapshot, policy: AllocatorPolicy | NoCaching, replay: HistoryReplay | None, moments: Iterable[int]
+) -> Iterator[Counter[CodePlace]]:
+    """Bytes by place in the program at rising indices of the timeline; arguments as for ``timeline``."""
+    wanted, places = iter(moments), dict[int, CodePlace]()
+    moment = next(wanted, -1)
+    for index, state in enumerate(_states(snapshot, policy, replay)):
+        if index == moment:
+            held: Counter[CodePlace] = Counter()
+            for holding in state.live.values():
+                # Equal stacks are one object, so an identity stands for a stack.
+                key = id(holding.frames)
+                place = places.get(key) or places.setdefault(key, place_of(holding.frames))
+                held[place] += holding.size
+            yield held
+            moment = next(wanted, -1)
+
+
 def holdings_now(snapshot: DeviceSnapshot) -> tuple[Holding, ...]:
     """What is alive in the snapshot itself."""
+    return tuple(found for _, blocks in segments_now(snapshot) for _, found in blocks if found is not None)
+
+
+def segments_now(
+    snapshot: DeviceSnapshot,
+) -> Iterator[tuple[SegmentLayout, tuple[tuple[BlockLayout, Holding | None], ...]]]:
+    """The segments of the snapshot, and what lies in each of their blocks; None in free ones."""
     recorded = _recorded_stacks(snapshot)
-    return tuple(
-        Holding(block.size, block.requested, _stack(snapshot, block.address, recorded.get(block.address)))
-        for segment in snapshot.layout.segments
-        for block in segment.blocks
-        if block.state != "free"
-    )
+    for segment in snapshot.layout.segments:
+        yield segment, tuple((block, _held(snapshot, block, recorded)) for block in segment.blocks)
+
+
+def _held(snapshot: DeviceSnapshot, block: BlockLayout, recorded: Mapping[int, tuple[Frame, ...]]) -> Holding | None:
+    if block.state == "free":
+        return None
+    return Holding(block.size, block.requested, _stack(snapshot, block.address, recorded.get(block.address)))
 
 
 def _recorded_stacks(snapshot: DeviceSnapshot) -> dict[int, tuple[Frame, ...]]:

@@ -101,7 +101,7 @@ def test_options_of_gate() -> None:
 def test_options_of_diff() -> None:
     command = typer.main.get_command(typer_app()).commands["diff"]
     assert {word for parameter in command.params for word in parameter.opts} == {
-        "base", "head", "--project", "--gpu", "--profile-dir", "--jobs", "--format", "-f", "--quiet", "-q",
+        "base", "head", "--project", "--gpu", "--profile-dir", "--jobs", "--format", "-f", "--json", "--quiet", "-q",
     }  # fmt: skip
 
 

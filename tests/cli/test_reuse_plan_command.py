@@ -46,7 +46,8 @@ def test_a_step_is_placed_at_its_bound_and_written_in_every_format(
     if gpu != "cpu":  # There, nothing is cached: memory is reserved as it is asked for.
         assert found["height_bytes"] + found["persistent_bytes"] <= found["reserved_peak_bytes"]
     assert ET.parse(picture).getroot().tag.endswith("svg")
-    assert picture.read_text() in page.read_text()
+    drawn = picture.read_text().split("</style>")[1]  # The page has colours of its own, which follow its theme.
+    assert drawn in page.read_text()
     problem = read_problem(table)
     assert [buffer.offset for buffer in problem.buffers] == [buffer["offset_bytes"] for buffer in found["buffers"]]
     assert {buffer["label"] for buffer in found["buffers"]} >= {"activation"} if mode == "train" else {"temporary"}

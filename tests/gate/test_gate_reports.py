@@ -18,14 +18,17 @@ from memplan.measure.records import Advice, Estimate, Owner
 from memplan.project.records import Amount, Policy
 from memplan.report.draw.layout import bounded
 from memplan.report.gate import diff as report_diff
+from memplan.report.gate import diff_json
 from memplan.report.gate import json as gate_json
 from memplan.report.gate import text as report_gate
+from memplan.report.html import diff as diff_page
 from memplan.units import GIB, MIB
 from tests.contract.goldens import derived, golden, obey
 from tests.gate.cases import PLACES
 from tests.gate.results import RESULTS
 from tests.report.estimate_strategies import NAMES, estimates
 from tests.report.example_estimates import A100, FITS, H100, OOM, UNKNOWN
+from tests.report.html.reader import Reader
 
 
 def grown(estimate: Estimate) -> Estimate:
@@ -144,6 +147,25 @@ def test_comparison_as_markdown(snapshot: SnapshotAssertion) -> None:
     assert report_diff.render_markdown(DIFF) == snapshot
 
 
+def test_comparison_as_json() -> None:
+    content = json.loads(diff_json.render(DIFF))
+    derived("diff").validate(content)
+    by_job = {row["job"]: row for row in content["rows"]}
+    assert by_job["llama"]["grown_bytes"] == 12 * GIB
+    assert (by_job["new"]["before"], by_job["gone"]["after"], by_job["odd|`job"]["grown_bytes"]) == (None, None, None)
+    for row in content["rows"]:
+        if row["before"] and row["after"] and row["grown_bytes"] is not None:
+            peaks = [row[side]["peak"]["device_bytes"] for side in ("before", "after")]
+            assert row["grown_bytes"] == peaks[1] - peaks[0]
+
+
+def test_comparison_as_a_page() -> None:
+    page = Reader(diff_page.render(DIFF))
+    assert json.loads(page.report) == json.loads(diff_json.render(DIFF))
+    for words in (report_diff.answer(DIFF), "main → feature", "llama on h100-80g", "+12.00 GiB (+17.0 %)", "odd|`job"):
+        assert words in page.words
+
+
 def test_single_jobs_are_compared_whatever_they_are_called() -> None:
     (change,) = difference({("old/model.py", "t4"): FITS}, {("model.py", "t4"): after}, names=("a", "b")).changes
     assert change.grown == 12 * GIB
@@ -165,6 +187,7 @@ def test_every_job_of_either_side_has_its_line(
     cells = [line for line in report_diff.render_markdown(found).splitlines() if line.startswith("| ")]
     assert len(cells) >= len(found.changes) + 1
     assert "\x00" not in "".join(cells)
+    assert Reader(diff_page.render(found)).words.count("memplan diff") == 1
 
 
 def test_advice_in_the_small() -> None:

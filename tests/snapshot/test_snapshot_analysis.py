@@ -1,6 +1,7 @@
 """What a snapshot says: curves, owners, state, failures, other policies; hand-made cases, and laws for all."""
 
 import itertools
+import json
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,11 @@ from memplan.replay.conf import parse_conf
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import Request
 from memplan.replay.replay import replay
+from memplan.report.places import name_of, source_of
+from memplan.report.snapshot import digest as shapes
+from memplan.report.snapshot import html as snapshot_page
+from memplan.report.snapshot.digest import digest
+from memplan.report.snapshot.text import headline
 from memplan.snapshot.analysis import analyse
 from memplan.snapshot.frames import BEFORE_RECORDING, CodePlace, PlaceKind, inner_place, place_of
 from memplan.snapshot.history import replay_history
@@ -21,8 +27,9 @@ from memplan.snapshot.records import Frame
 from memplan.snapshot.state import OutOfMemoryCause, state_now
 from memplan.snapshot.timeline import holdings, owners, stacks, timeline
 from memplan.snapshot.what_if import what_if
-from memplan.units import MIB
+from memplan.units import MIB, format_bytes
 from tests.replay.replay_streams import requests
+from tests.report.html.reader import Reader
 from tests.snapshot.snapshot_files import (
     Recorder,
     event,
@@ -377,3 +384,55 @@ def test_an_old_file_with_expandable_segments_but_without_settings(tmp_path):
     (found,) = analysed(tmp_path, expandable_snapshot_of(stream), "")
     assert (found.replay.exact, found.notes[0][:13]) == (True, "no call stack")
     assert (found.policy.policy.expandable_segments, found.policy.source) == (True, "default")
+
+
+def shown_by_place(folder, content):
+    pairs = zip(loaded(folder, content), analysed(folder, content), strict=True)
+    return [(analysis, digest(device, analysis)) for device, analysis in pairs]
+
+
+@quick
+@given(requests(), st.integers(1, 30))
+def test_places_hold_all_that_is_allocated_and_the_map_all_that_is_reserved(tmp_path, stream, samples):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shapes, "SAMPLES", samples)
+        shown = shown_by_place(tmp_path, snapshot_of(stream))
+    for analysis, found in shown:
+        curve, segments = found.history.curve, found.history.segments
+        assert [sum(held) for held in zip(*curve.categories.values(), strict=True)] == list(curve.allocated)
+        assert max(curve.allocated) == analysis.peak.allocated
+        assert max(curve.reserved) == analysis.reserved_peak.reserved
+        assert sum(segment.nbytes for segment in segments) == analysis.now.reserved
+        live = sum(block.nbytes for segment in segments for block in segment.blocks if block.holder >= 0)
+        assert live == analysis.now.allocated
+
+
+def test_places_are_called_by_their_lines(tmp_path):
+    ((analysis, found),) = shown_by_place(tmp_path, small_program())
+    owners = {f"{source_of(owner.place)} {name_of(owner.place)}".strip() for owner in analysis.owners}
+    assert owners <= set(found.labels.values())
+    index = found.history.curve.events.index(analysis.peak.event)
+    at_peak = {found.labels[name]: held[index] for name, held in found.history.curve.categories.items() if held[index]}
+    assert sorted(at_peak.values()) == sorted(owner.size for owner in analysis.owners)
+
+
+def test_the_page_tells_what_the_text_tells(tmp_path):
+    (device,) = loaded(tmp_path, small_program())
+    (analysis,) = analysed(tmp_path, small_program())
+    page = Reader(snapshot_page.render("x.pickle", device, [analysis], analysis, top=8))
+    document = json.loads(page.report)
+    assert document["peak"]["allocated_bytes"] == analysis.peak.allocated
+    assert headline(analysis).plain in page.words
+    for owner in analysis.owners:
+        assert format_bytes(owner.size) in page.words
+
+
+@needs_data
+@pytest.mark.parametrize("path", real_files, ids=lambda path: path.stem)
+def test_pages_of_real_snapshots(path):
+    found = load_snapshot(path)
+    for device in found.devices:
+        analysis = analyse(device, recorded_policy(found.settings), ())
+        page = snapshot_page.render(path.name, device, [analysis], analysis, top=8)
+        assert Reader(page).words.count("memplan snapshot") == 1
+        assert len(page) < 400_000

@@ -14,7 +14,7 @@ from memplan.units import format_bytes
 
 def render(answer: CheckpointAnswer) -> str:
     """Write an answer as an HTML document that needs nothing else."""
-    frame = html.Frame(
+    frame = html.PageFrame(
         kind="checkpoint plan",
         title=f"{answer.target} on {answer.device}",
         versions={"memplan": answer.memplan_version, "torch": answer.torch_version},

@@ -84,15 +84,21 @@ def _details(each: RowChange, width: int) -> Iterator[Text]:
 def render_markdown(diff: Diff) -> str:
     """Write what changed as GitHub's Markdown."""
     lines = [f"### memplan: {sentence(diff.base)} → {sentence(diff.head)}", "", f"**{sentence(answer(diff))}**", ""]
-    lines += table(("Job", "GPU", "Peak before", "Peak after", "Change", "Verdict"), map(_cells, diff.changes))
+    lines += table(("Job", "GPU", "Peak before", "Peak after", "Change", "Verdict"), map(_sentences, diff.changes))
     for each in diff.changes:
         lines += _markdown_details(each)
     return "\n".join(lines) + "\n"
 
 
-def _cells(each: RowChange) -> tuple[str, ...]:
+def row_cells(each: RowChange) -> tuple[str, ...]:
+    """Job, GPU, peaks before and after, change, verdict."""
     more = grown(each.comparison) if each.comparison and each.grown else ""
-    return sentence(each.job), sentence(each.gpu), _peak(each.before), _peak(each.after), more, _verdicts(each)
+    return each.job, each.gpu, _peak(each.before), _peak(each.after), more, _verdicts(each)
+
+
+def _sentences(each: RowChange) -> tuple[str, ...]:
+    job, gpu, *figures = row_cells(each)
+    return sentence(job), sentence(gpu), *figures
 
 
 def _markdown_details(each: RowChange) -> Iterator[str]:

@@ -9,7 +9,7 @@ from memplan.report.draw.layout import MAX_WIDTH
 from memplan.report.draw.svg import BY_CATEGORY, category_class, picture
 from memplan.report.graph.json import DOCUMENT
 from memplan.report.graph.text import render as render_text
-from memplan.report.html.page import Frame, page
+from memplan.report.html.page import PageFrame, page
 from memplan.report.labels import LABELS
 from memplan.text import clean
 from memplan.units import format_bytes
@@ -26,7 +26,7 @@ def render(graph: JobGraphs) -> str:
     drawn = sorted(graph.tensors, key=lambda each: -each.nbytes * (each.end - each.start))[:MOST_ROWS]
     title = clean(f"{graph.target}: {len(drawn):,} of {len(graph.tensors):,} tensors over the traced steps")
     size = (WIDTH, TOP + ROW * len(drawn) + 24)
-    frame = Frame(
+    frame = PageFrame(
         kind="graph",
         title=f"{graph.target}: tensor lifetimes",
         versions={"memplan": graph.memplan_version},

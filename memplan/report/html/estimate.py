@@ -6,7 +6,7 @@ from typing import Any
 from memplan.measure.records import Estimate, RecordedEstimate, Verdict
 from memplan.report.estimate.json import DOCUMENT, report_of
 from memplan.report.estimate.verdict import SYMBOLS, statement
-from memplan.report.html.page import Frame, assemble
+from memplan.report.html.page import PageFrame, assemble
 from memplan.report.html.view import anchors, article
 from memplan.units import format_bytes
 
@@ -22,7 +22,7 @@ def render(results: Sequence[RecordedEstimate]) -> str:
     mixed = len(jobs) > 1
     names = [f"{each.target} · {each.gpu.name}" if mixed else each.gpu.name for each in estimates]
     of_one = first.target if several else f"{first.target} on {first.gpu.title or first.gpu.name}"
-    frame = Frame(
+    frame = PageFrame(
         kind="estimate",
         title=f"{len(jobs)} jobs" if mixed else of_one,
         versions={"memplan": first.memplan_version, "torch": first.torch_version},

@@ -1,19 +1,17 @@
 """The page of ``memplan gate -f html``: a verdict for every job and GPU, and an article with the figures of each."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from memplan.findings.records import Finding
-from memplan.gate.records import Comparison, GateResult, Row
-from memplan.report.draw.layout import source_line
-from memplan.report.estimate.owners import TOP_LEVEL
+from memplan.gate.records import GateResult, Row
 from memplan.report.gate.findings import peak
-from memplan.report.gate.growth import category_changes, change, grouped_growth, grown, share
+from memplan.report.gate.growth import grown
 from memplan.report.gate.headline import headline
 from memplan.report.gate.json import DOCUMENT, report_of
 from memplan.report.gate.text import STATES, state
-from memplan.report.html.page import Frame, assemble
+from memplan.report.html.growth import GrowthView, growth_view
+from memplan.report.html.page import PageFrame, assemble
 from memplan.report.html.view import anchors, article
 from memplan.units import format_bytes
 
@@ -30,12 +28,8 @@ class RowView:
     """That says it."""
     findings: tuple[Finding, ...]
     """Errors first."""
-    grown: str
-    """Since the baseline; empty where that has no figures."""
-    categories: tuple[tuple[str, str, str, str], ...]
-    """Category, before, after, change."""
-    growth: tuple[tuple[str, str, str, str, str, str], ...]
-    """Change, category, module, source, before, after; repeated blocks together."""
+    growth: GrowthView
+    """Since the baseline."""
 
 
 def render(result: GateResult) -> str:
@@ -43,7 +37,7 @@ def render(result: GateResult) -> str:
     keys = anchors([f"{row.job}-{row.gpu}" for row in result.rows])
     shown = [(index, key, row, row.estimate) for index, (key, row) in enumerate(zip(keys, result.rows, strict=True))]
     first = next((row.estimate for row in result.rows if row.estimate), None)
-    frame = Frame(
+    frame = PageFrame(
         kind="gate",
         title=headline(result),
         versions={"memplan": first.memplan_version if first else "", "torch": first.torch_version if first else ""},
@@ -90,25 +84,11 @@ def _row(key: str, row: Row) -> dict[str, Any]:
 
 
 def _view(row: Row) -> RowView:
-    comparison = row.comparison
     symbol, word, _ = STATES[state(row)]
     return RowView(
         state=state(row),
         symbol=symbol,
         word=word,
         findings=row.findings,
-        grown=f"{change(comparison.grown)} ({share(comparison)})" if comparison and comparison.growth else "",
-        categories=tuple(_categories(comparison)) if comparison else (),
-        growth=tuple(_growth(comparison)) if comparison else (),
+        growth=growth_view(row.comparison),
     )
-
-
-def _categories(comparison: Comparison) -> Iterator[tuple[str, str, str, str]]:
-    for words, (before, after) in category_changes(comparison).items():
-        yield words, format_bytes(before), format_bytes(after), change(after - before)
-
-
-def _growth(comparison: Comparison) -> Iterator[tuple[str, str, str, str, str, str]]:
-    for each in grouped_growth(comparison.growth):
-        figures = (format_bytes(each.before), format_bytes(each.after))
-        yield change(each.grown), each.category, each.module or TOP_LEVEL, source_line(each.source), *figures

@@ -6,7 +6,7 @@ from functools import cache
 from html import escape
 from typing import Any, Final
 
-from memplan.page.colours import variables
+from memplan.page.colours import CATEGORIES, PLACES, variables
 from memplan.page.policy import asset, embedded, policy, script
 from memplan.report.draw import svg
 from memplan.text import clean
@@ -20,7 +20,7 @@ PREDICTED: Final = "GPU memory is predicted, not measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class PageFrame:
     """What stands around the content of every page."""
 
     kind: str
@@ -34,7 +34,7 @@ class Frame:
 
 
 def assemble(
-    frame: Frame,
+    frame: PageFrame,
     context: Mapping[str, Any],
     document: Mapping[str, Any],
     *,
@@ -53,7 +53,7 @@ def assemble(
     return str(_template(template).render(shown, policy=policy(styles=[style], scripts=[code])).rstrip() + "\n")
 
 
-def page(frame: Frame, body: Iterable[str], document: Mapping[str, Any], *, picture_style: str = "") -> str:
+def page(frame: PageFrame, body: Iterable[str], document: Mapping[str, Any], *, picture_style: str = "") -> str:
     """Write a page whose content is lines of HTML below the title, with the JSON that it carries."""
     context = {"body": "\n".join(body)}
     return assemble(frame, context, document, template="frame.html.j2", scripts=_PLAIN, picture_style=picture_style)
@@ -77,7 +77,8 @@ def _shown(value: object) -> object:
 
 @cache
 def _style() -> str:
-    return variables() + asset("memplan.page", "page.css") + asset("memplan.report.html", "style.css")
+    swatches = "".join(f".swatch.{name} {{ background: var(--{name}) }}\n" for name in (*CATEGORIES, *PLACES))
+    return variables() + asset("memplan.page", "page.css") + swatches + asset("memplan.report.html", "style.css")
 
 
 @cache

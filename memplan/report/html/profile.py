@@ -8,7 +8,7 @@ from typing import Any
 
 from memplan.measure.digest_records import Curve, HistoryDigest
 from memplan.measure.document import TIMELINE
-from memplan.report.html.page import Frame, assemble
+from memplan.report.html.page import PageFrame, assemble
 from memplan.report.html.view import Cells
 from memplan.report.labels import LABELS
 from memplan.report.profile.json import DOCUMENT, RecordingReport
@@ -75,7 +75,7 @@ def render(recording: Recording, overlay: Overlay | None = None) -> str:
     estimate = {"peak": {}, "gpu": {"usable_bytes": 0}, "breakdown": {"context": 0}, "timeline": line}
     content = DOCUMENT.plain(RecordingReport(recording=replace(recording, events=None), comparison=overlay))
     view = _view(recording, overlay, digest)
-    frame = Frame(
+    frame = PageFrame(
         kind="profile",
         title=f"{overlay.target}: predicted and measured" if overlay else f"{recording.name} on {recording.device}",
         versions={"memplan": "", "torch": ""} | dict(recording.versions),

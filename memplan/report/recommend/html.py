@@ -19,7 +19,7 @@ _KINDS: Mapping[Ending, str] = {
 
 def render(answer: Recommendation) -> str:
     """Write an answer as an HTML document that needs nothing else."""
-    frame = html.Frame(
+    frame = html.PageFrame(
         kind="recommend",
         title=f"{answer.target} on {answer.gpus} x {answer.gpu}",
         versions={"memplan": answer.memplan_version, "torch": answer.torch_version},

@@ -14,7 +14,7 @@ from memplan.units import format_bytes
 
 def render(answer: ReuseAnswer) -> str:
     """Write an answer as an HTML document that needs nothing else."""
-    frame = html.Frame(
+    frame = html.PageFrame(
         kind="reuse plan",
         title=f"{answer.target}: one arena",
         versions={"memplan": answer.memplan_version},

@@ -166,12 +166,17 @@ DOCUMENT = Document(
 
 
 def render(name: str, analyses: Sequence[SnapshotAnalysis], shown: SnapshotAnalysis, *, top: int) -> str:
-    """Render everything about one device at the top level, and, of several, each in ``devices``.
+    """Render ``report_of``."""
+    return DOCUMENT.render(report_of(name, analyses, shown, top=top))
+
+
+def report_of(name: str, analyses: Sequence[SnapshotAnalysis], shown: SnapshotAnalysis, *, top: int) -> SnapshotReport:
+    """Everything about one device at the top level, and, of several, each in ``devices``.
 
     At most ``top`` owners, stacks and the like are listed.
     """
     devices = tuple(_report(analysis, top) for analysis in analyses) if len(analyses) > 1 else ()
-    return DOCUMENT.render(SnapshotReport(name, _report(shown, top), devices))
+    return SnapshotReport(name, _report(shown, top), devices)
 
 
 def _report(analysis: SnapshotAnalysis, top: int) -> DeviceReport:

@@ -11,7 +11,6 @@ from memplan.report.snapshot.hints import hints
 from memplan.snapshot.analysis import SnapshotAnalysis
 from memplan.snapshot.state import OutOfMemoryCause, OutOfMemoryEvent
 from memplan.snapshot.timeline import PlaceTotal
-from memplan.snapshot.what_if import WhatIf
 from memplan.text import clean, shorten
 from memplan.units import format_bytes
 
@@ -33,11 +32,11 @@ def render(
 ) -> list[Text]:
     """Write what a snapshot says of one device as lines of styled text; ``quiet`` only the headline."""
     width = bounded(width)
-    headline = _headline(shown)
-    blocks = [[headline]]
+    said = headline(shown)
+    blocks = [[said]]
     if not quiet:
         blocks = [
-            [headline, *_about(name, analyses, shown, width)],
+            [said, *_about(name, analyses, shown, width)],
             chart_lines(shown.curves.allocated, shown.curves.reserved, shown.curves.peak, width),
             _failures(shown, width),
             _owners("held at the peak by" if shown.events else "allocated by", shown.owners, top, width),
@@ -49,7 +48,8 @@ def render(
     return stacked(blocks, width)
 
 
-def _headline(analysis: SnapshotAnalysis) -> Text:
+def headline(analysis: SnapshotAnalysis) -> Text:
+    """The answer in one line."""
     allocated, reserved = format_bytes(analysis.peak.allocated), format_bytes(analysis.reserved_peak.reserved)
     figures = f"{allocated} allocated{SEPARATOR}{reserved} reserved"
     if not analysis.caching and not analysis.failures:
@@ -76,18 +76,23 @@ def _about(name: str, analyses: Sequence[SnapshotAnalysis], analysis: SnapshotAn
 
 
 def _replay(analysis: SnapshotAnalysis, width: int) -> Iterator[Text]:
-    replay, difference = analysis.replay, ""
-    if replay is None:
-        difference = f"{'not compared' if analysis.caching else 'none'}: {analysis.not_compared}"
-    else:
-        found = f"{'exact: ' if replay.exact else ''}{replay.allocations_matched:,} of {replay.allocations:,} addresses"
-        events = f"{replay.segment_events_matched:,} of {replay.segment_events:,} segment events"
-        blocks = f"{replay.final_blocks_matched:,} of {replay.final_blocks:,} blocks at the end"
-        yield from flow("replay", [found, events, *([] if replay.exact else [blocks])], width)
-        difference = replay.first_mismatch and f"the first difference is at {replay.first_mismatch}"
+    counted, difference = replay_words(analysis)
+    yield from flow("replay", counted, width) if counted else ()
     # Indented like the items above; the label stands on the first line that there is.
-    head = f"{'' if replay else 'replay':8}"
+    head = f"{'' if counted else 'replay':8}"
     yield from (Text(line) for line in hanging(head, clean(difference), width) if difference)
+
+
+def replay_words(analysis: SnapshotAnalysis) -> tuple[list[str], str]:
+    """How far the model agrees with the history, in pieces, and where it first does not, or why nobody knows."""
+    replay = analysis.replay
+    if replay is None:
+        return [], f"{'not compared' if analysis.caching else 'none'}: {analysis.not_compared}"
+    found = f"{'exact: ' if replay.exact else ''}{replay.allocations_matched:,} of {replay.allocations:,} addresses"
+    events = f"{replay.segment_events_matched:,} of {replay.segment_events:,} segment events"
+    blocks = f"{replay.final_blocks_matched:,} of {replay.final_blocks:,} blocks at the end"
+    difference = replay.first_mismatch and f"the first difference is at {replay.first_mismatch}"
+    return [found, events, *([] if replay.exact else [blocks])], difference
 
 
 def _peak(analysis: SnapshotAnalysis) -> Iterator[str]:
@@ -134,9 +139,14 @@ def _figures(size: int, total: int, count: int) -> str:
 
 
 def _now(analysis: SnapshotAnalysis, width: int) -> list[Text]:
+    return flow("now", now_words(analysis), width)
+
+
+def now_words(analysis: SnapshotAnalysis) -> list[str]:
+    """The state in the snapshot, in pieces."""
     now = analysis.now
     if not analysis.caching:
-        return flow("now", [f"{format_bytes(now.allocated)} allocated"], width)
+        return [f"{format_bytes(now.allocated)} allocated"]
     segments = sum(pool.segments for pool in now.pools)
     items = [
         f"{format_bytes(now.allocated)} allocated of {format_bytes(now.reserved)} reserved",
@@ -147,7 +157,7 @@ def _now(analysis: SnapshotAnalysis, width: int) -> list[Text]:
     ]
     if now.pending:
         items.append(f"{format_bytes(now.pending)} waits for other streams")
-    return flow("now", items, width)
+    return items
 
 
 def _failures(analysis: SnapshotAnalysis, width: int) -> list[Text]:
@@ -160,14 +170,18 @@ _FAILURES_SHOWN = 3
 
 
 def _failure(failure: OutOfMemoryEvent, width: int) -> list[Text]:
+    return [Text(line) for line in hanging("  ✗ ", failure_words(failure), width)]
+
+
+def failure_words(failure: OutOfMemoryEvent) -> str:
+    """A request that failed, and why, as a sentence."""
     where = " ".join(filter(None, (name_of(failure.place), source_of(failure.place))))
     cached = failure.reserved - failure.allocated
-    sentence = (
+    return (
         f"{format_bytes(failure.asked)} refused at event {failure.event:,} ({clean(where)}): "
         f"{format_bytes(failure.device_free)} left on the device, {format_bytes(cached)} free between live blocks; "
         f"{_CAUSES[failure.cause]}"
     )
-    return [Text(line) for line in hanging("  ✗ ", sentence, width)]
 
 
 def _what_ifs(analysis: SnapshotAnalysis, width: int) -> list[Text]:
@@ -177,23 +191,31 @@ def _what_ifs(analysis: SnapshotAnalysis, width: int) -> list[Text]:
     heads = ("reserved", "allocated", "fragmented")
     title = "peak under another conf" + (", with what failed" if analysis.failures else "")
     lines = [Text("  " + pad(title, cells) + columns(heads, 12), style="dim")]
-    lines.append(_row("as recorded", (analysis.reserved_peak.reserved, analysis.peak.allocated), None, cells))
-    same = "the same conf" if analysis.caching else "PyTorch's defaults"
-    lines.append(_row(f"{same}, replayed from empty", _peaks(analysis.baseline), analysis.baseline, cells))
-    lines += [_row(found.conf or "PyTorch's defaults", _peaks(found), found, cells) for found in analysis.what_ifs]
+    for label, fate, *figures in what_if_rows(analysis):
+        name = shorten(label, cells - len(fate) - 3) + (f"  {fate}" if fate else "")
+        lines.append(Text("  " + pad(name, cells) + columns(figures, 12)))
     return lines
 
 
-def _peaks(found: WhatIf) -> tuple[int, int]:
-    return found.profile.peak_reserved, found.profile.peak_active
+def what_if_rows(analysis: SnapshotAnalysis) -> Iterator[tuple[str, str, str, str, str]]:
+    """Options, whether what failed would have been served, and what is reserved, allocated and fragmented."""
+    if analysis.baseline is None:
+        return
+    recorded = analysis.reserved_peak.reserved, analysis.peak.allocated
+    yield "as recorded", "", *_peaks(*recorded)
+    same = "the same conf" if analysis.caching else "PyTorch's defaults"
+    tried = (
+        (f"{same}, replayed from empty", analysis.baseline),
+        *((found.conf or "PyTorch's defaults", found) for found in analysis.what_ifs),
+    )
+    for label, found in tried:
+        fate = {True: "no OOM", False: "OOM", None: ""}[found.survives]
+        yield label, fate, *_peaks(found.profile.peak_reserved, found.profile.peak_active)
 
 
-def _row(label: str, peaks: tuple[int, int], found: WhatIf | None, cells: int) -> Text:
-    reserved, allocated = peaks
+def _peaks(reserved: int, allocated: int) -> tuple[str, str, str]:
     slack = max(0.0, 1 - allocated / reserved) if reserved else 0.0
-    fate = {True: "  no OOM", False: "  OOM", None: ""}[found.survives if found else None]
-    figures = columns((format_bytes(reserved), format_bytes(allocated), percent(slack)), 12)
-    return Text("  " + pad(shorten(label, cells - len(fate) - 1) + fate, cells) + figures)
+    return format_bytes(reserved), format_bytes(allocated), percent(slack)
 
 
 def _sentences(analysis: SnapshotAnalysis, width: int) -> list[Text]:

@@ -1,5 +1,7 @@
-"""The pages of plans: their policy lets in their own style and that of their picture, and nothing else."""
+"""The pages of plans and snapshots: drawn in the frame's colours under a policy that lets nothing else in."""
 
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +10,13 @@ import pytest
 from memplan.report.checkpoint import html as checkpoint_html
 from memplan.report.recommend import html as recommend_html
 from memplan.report.reuse import html as reuse_html
+from memplan.report.snapshot import html as snapshot_html
+from memplan.snapshot.analysis import analyse
+from memplan.snapshot.policy import recorded_policy
+from memplan.snapshot.read import load_snapshot
 from tests.report import example_checkpoint_plans, example_recommendations, example_reuse_plans
 from tests.report.html.chromium import Chromium
+from tests.snapshot.snapshot_files import small_program, write
 
 PAGES: dict[str, Callable[[], str]] = {
     "checkpoint": lambda: checkpoint_html.render(example_checkpoint_plans.answer()),
@@ -40,6 +47,37 @@ def middle(browser: Chromium, selector: str) -> tuple[float, float]:
     """Of an element."""
     x, y, width, height = browser.box(selector)
     return x + width / 2, y + height / 2
+
+
+@pytest.mark.parametrize("kind", PAGES)
+def test_the_json_of_a_page_can_be_had(kind: str, chromium: Chromium, tmp_path: Path) -> None:
+    (tmp_path / "plan.html").write_text(PAGES[kind](), encoding="utf-8")
+    chromium.open((tmp_path / "plan.html").as_uri())
+    chromium.send("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    chromium.click(*middle(chromium, "#download"))
+    saved = tmp_path / "memplan.json"
+    deadline = time.monotonic() + 20
+    while not saved.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert json.loads(saved.read_text())["schema_version"]
+    assert chromium.complaints() == []
+
+
+def test_a_snapshots_page_is_drawn_by_place(chromium: Chromium, tmp_path: Path) -> None:
+    (tmp_path / "snapshot.html").write_text(_snapshot(tmp_path), encoding="utf-8")
+    for width in (1280, 400):
+        chromium.open((tmp_path / "snapshot.html").as_uri(), width=width)
+        assert chromium.complaints() == []
+        assert chromium.js("document.documentElement.scrollWidth") <= width
+        assert "the peak: event 3: 14.00 MiB allocated" in chromium.js("document.querySelector('.readout').innerText")
+        assert chromium.js("document.querySelectorAll('[data-part=timeline] .readout .swatch').length") >= 1
+
+
+def _snapshot(folder: Path) -> str:
+    found = load_snapshot(write(folder, small_program()))
+    (device,) = found.devices
+    analysis = analyse(device, recorded_policy(found.settings), ())
+    return snapshot_html.render("small.pickle", device, [analysis], analysis, top=8)
 
 
 @pytest.mark.parametrize("kind", PAGES)

@@ -3,11 +3,12 @@
 const report = await unpacked("memplan-data");
 const data = JSON.parse(report);
 const estimates = data.estimates ?? data.rows?.map((row) => row.estimate) ?? [data];
-const CATEGORIES = ["parameter", "gradient", "optimizer_state", "activation", "input", "buffer", "temporary", "workspace"];
+// A recorded history knows no categories: its page names the places that it is stacked by.
+const CATEGORIES = data.labels ? Object.keys(data.labels) : ["parameter", "gradient", "optimizer_state", "activation", "input", "buffer", "temporary", "workspace"];
 const LABELS = {
   parameter: "parameters", gradient: "gradients", optimizer_state: "optimizer state", activation: "activations",
   input: "inputs", buffer: "buffers", temporary: "temporaries", workspace: "workspaces",
-  fragmentation: "allocator slack", context: "context",
+  fragmentation: "allocator slack", context: "context", ...data.labels,
 };
 
 function swatch(category) {

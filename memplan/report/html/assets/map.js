@@ -125,7 +125,7 @@ class AllocatorMap {
     else {
       const category = owners.category[block.owner];
       const name = [owners.module[block.owner] || "(top level)", owners.name[block.owner].replace(/\.default$/, "")].filter(Boolean).join(" · ");
-      title.append(swatch(category), `${words(block.size)} ${LABELS[category]}: ${name}`);
+      title.append(swatch(category), `${words(block.size)} ${data.labels ? "" : `${LABELS[category]}: `}${name}`);
     }
     const asked = block.owner < 0 || block.requested === block.size ? "" : `, ${words(block.requested)} asked for`;
     const source = block.owner < 0 ? "" : place(owners.source[block.owner]);

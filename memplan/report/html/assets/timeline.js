@@ -288,14 +288,14 @@ class Timeline {
     const title = `${peak}event ${count(event)}${place ? `, ${place}` : ""}: ${this.told(cursor)}`;
     const held = this.categories.map((name) => ({ name, bytes: curve.categories[name][cursor] })).filter(({ bytes }) => bytes);
     const owners = this.ownersAt(event), shown = owners.slice(0, 8);
-    const rest = curve.allocated_bytes[cursor] - shown.reduce((sum, owner) => sum + owner.bytes, 0);
+    const rest = this.line.buffers.owner.length && curve.allocated_bytes[cursor] - shown.reduce((sum, owner) => sum + owner.bytes, 0);
     const lines = held.reverse().map(({ name, bytes }) => row([make("span", {}, swatch(name), LABELS[name])], words(bytes)));
     const largest = shown.map(({ name, category, bytes, count: times }) =>
       row([make("span", {}, swatch(category), times > 1 ? `${name}, ${times} buffers` : name)], words(bytes)));
     if (rest > 0) largest.push(row(["everything else"], words(rest)));
     this.readout.replaceChildren(
       make("strong", { textContent: title }),
-      ...(this.categories.length ? [make("div", { className: "lists" }, small(lines, "By category"), small(largest, "Largest owners"))] : []),
+      ...(this.categories.length ? [make("div", { className: "lists" }, small(lines, data.labels ? "By place" : "By category"), ...(largest.length ? [small(largest, "Largest owners")] : []))] : []),
     );
     this.root.dataset.event = event;
   }
