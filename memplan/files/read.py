@@ -45,8 +45,8 @@ def read_bytes(path: Path | str, most: int = DATA) -> bytes:
             if found.st_size > most:
                 raise _too_large(most)
             return _all_of(file, found.st_size, most)
-    except FileNotFoundError as error:
-        raise MissingError(str(error.strerror)) from None
+    except FileNotFoundError:
+        raise MissingError("there is no such file") from None
     except OSError as error:
         raise UnreadableError(error.strerror or str(error)) from None
     except MemoryError:

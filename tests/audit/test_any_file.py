@@ -192,7 +192,7 @@ def test_a_whole_disk_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     found = inspect_file(tmp_path / "gone.py", "gone.py", ALL)
-    assert [each.problem for each in found.unread] == ["No such file or directory"]
+    assert [each.problem for each in found.unread] == ["there is no such file"]
 
 
 def test_several_processes_find_what_one_does(tmp_path: Path) -> None:

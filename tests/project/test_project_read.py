@@ -279,7 +279,7 @@ def test_no_project_anywhere(folder: Path) -> None:
     assert "memplan init" in str(raised.value)
     with pytest.raises(UsageError, match=r"pyproject.toml has no \[tool.memplan\]"):
         load_project(Path("pyproject.toml"))
-    with pytest.raises(UsageError, match=r"nothing.toml cannot be read: No such file"):
+    with pytest.raises(UsageError, match=r"nothing.toml cannot be read: there is no such file"):
         load_project(Path("nothing.toml"))
     (folder / "pyproject.toml").write_text("[tool\n")
     with pytest.raises(UsageError, match=r"pyproject.toml cannot be read: .*line 1"):

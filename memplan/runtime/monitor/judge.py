@@ -6,7 +6,7 @@ from memplan.findings.records import SEVERITIES, Finding
 from memplan.runtime.meters.records import DeviceReading, Reading
 from memplan.runtime.monitor.device import device_health, finding, host_health, with_reasons
 from memplan.runtime.monitor.records import Check, Health, Level, RegionUse, RunPlan, Thresholds
-from memplan.runtime.monitor.situation import Situation, Watched, called, level_before, mismatch
+from memplan.runtime.monitor.situation import Situation, Watched, called, level_before
 from memplan.runtime.monitor.trend import windows
 from memplan.units import format_bytes
 
@@ -80,12 +80,11 @@ def _recommendations(healths: Sequence[Health]) -> tuple[Finding, ...]:
 
 
 def _notes(reading: Reading, plan: RunPlan | None) -> tuple[str, ...]:
-    """What stands in the way of a comparison."""
-    notes = [mismatch(device, plan) for device in reading.devices]
-    if plan is not None and plan.gpu == "cpu":
-        uncounted = any(device.device == "cpu" and device.allocated is None for device in reading.devices)
-        notes.append("CPU tensors are not counted, so that nothing is held against the plan" if uncounted else "")
-    return tuple(dict.fromkeys(note for note in notes if note))
+    """What stands in the way of a comparison, beside a plan for another device (MM009)."""
+    uncounted = any(device.device == "cpu" and device.allocated is None for device in reading.devices)
+    if plan is None or plan.gpu != "cpu" or not uncounted:
+        return ()
+    return ("CPU tensors are not counted, so that nothing is held against the plan",)
 
 
 def beside_each_other(devices: Sequence[Health], situation: Situation) -> list[Health]:

@@ -151,7 +151,7 @@ def test_pairs_of_preferences_are_conversations() -> None:
 
 
 def test_a_data_file_that_is_missing_is_named() -> None:
-    with pytest.raises(EstimateError, match=r"missing\.txt: No such file"):
+    with pytest.raises(EstimateError, match=r"missing\.txt: there is no such file"):
         load_dataset(print, "text", data_files={"train": "missing.txt"})
 
 
