@@ -25,7 +25,7 @@ def render_list(profiles: Sequence[GpuProfile], *, width: int = 80) -> list[Text
     heading = _row([title for title, _ in _COLUMNS], "card", width)
     heading.stylize("bold")
     rows = [_row(_cells(profile), profile.title, width) for profile in profiles]
-    return [heading, *rows, *(Text(line, style="dim") for line in textwrap.wrap(LEGEND, width))]
+    return [heading, *rows, *(Text(line, style="dim") for line in textwrap.wrap(LEGEND, width, break_on_hyphens=False))]
 
 
 def render_one(profile: GpuProfile, *, width: int = 80) -> list[Text]:

@@ -35,7 +35,7 @@ def render(result: GateResult, *, width: int = 80, quiet: bool = False) -> list[
     width = bounded(width)
     cells = name_cells([(row.job, row.gpu) for row in result.rows])
     rows = [[_row_line(row, cells, width), *([] if quiet else _details(row, width))] for row in result.rows]
-    blocks = [] if quiet else [[_title(result, width)]]
+    blocks = [] if quiet else [_title(result, width)]
     # A row without anything to say takes one line, and no empty one after it.
     blocks += [[line for block in rows for line in block]]
     if not quiet:
@@ -59,10 +59,14 @@ def counts(result: GateResult) -> str:
     return ", ".join([*parts, *([f"{warned} only told"] if warned else [])])
 
 
-def _title(result: GateResult, width: int) -> Text:
+def _title(result: GateResult, width: int) -> list[Text]:
     baseline = f"compared with {result.baseline}" if result.baseline else "no baseline"
-    words = SEPARATOR.join([str(result.project), baseline])
-    return Text.assemble(("memplan gate  ", "bold"), shorten(words, width - 14))
+    lines = [Text(line) for line in hanging(_NAME, clean(SEPARATOR.join([str(result.project), baseline])), width)]
+    lines[0].stylize("bold", 0, len(_NAME))
+    return lines
+
+
+_NAME = "memplan gate  "
 
 
 def _row_line(row: Row, cells: tuple[int, int], width: int) -> Text:
