@@ -1,6 +1,7 @@
 """The lifetime graph as one page: a bar for each of the largest tensors, from the op that makes it to its end."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from html import escape
 
 from memplan.lifetime.graph import TensorLifetime
@@ -37,7 +38,9 @@ def render(graph: JobGraphs) -> str:
         *(escape(line.plain) for line in render_text(graph, width=MAX_WIDTH)),
         "</pre>",
     ]
-    return page(frame, body, DOCUMENT.plain(graph), picture_style=STYLE)
+    # Of all tensors there may be millions of pairs that meet: the JSON is that of those that are drawn.
+    shown = replace(graph, tensors=tuple(drawn), left_out=graph.left_out + len(graph.tensors) - len(drawn))
+    return page(frame, body, DOCUMENT.plain(shown), picture_style=STYLE)
 
 
 def _parts(drawn: list[TensorLifetime]) -> Iterator[str]:
