@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cuda_streams import counterfactuals, large_lm, medium_lm
+from cuda_streams import bert_large, counterfactuals, large_lm, medium_lm
 from cuda_streams.snapshot import Stream
 from memplan.tracing.cuda.release import VARIABLE
 from memplan.tracing.place import place_batch, place_model
@@ -121,6 +121,25 @@ def image_search(recorder: Recorder) -> Iterator[None]:
     epochs.close()
 
 
+def masked_words(recorder: Recorder) -> Iterator[None]:
+    """Two batches, each copied from the host when it comes; the first one's logits are held until the second's come."""
+    model = bert_large.Bert().eval()
+    place_model(recorder, model)
+    words = torch.zeros(bert_large.BATCH, bert_large.LENGTH, dtype=torch.long)
+    masked = torch.zeros(bert_large.BATCH, bert_large.MASKED, dtype=torch.long)
+    recorder.recording = True
+    with torch.no_grad():
+        yield
+        for _ in range(2):
+            tokens = words  # As the loader's loop does, which lets go of what was copied before.
+            targets = masked
+            tokens = tokens.to("cuda")
+            targets = targets.to("cuda")
+            output = model(tokens)
+        yield
+    del tokens, targets, output
+
+
 PROGRAMS = {
     "wedsonlin_medium_256_training_memory_snapshot.pickle": Program(
         device=AMPERE, release="2.11.0", run=lambda recorder: medium_training(recorder, 256)
@@ -134,6 +153,7 @@ PROGRAMS = {
     "kkaitlyn_memory_ctx128_forward_mixed.pickle": Program(
         device=HOPPER, release="2.6.0", run=lambda recorder: large_mixed_forward(recorder, 128)
     ),
+    "Maphsge4__select_n_5a601013.pickle": Program(device=HOPPER, release="2.1.0", run=masked_words),
     "JasperSolt__EoR_NN_snapshot.pickle": Program(device=TURING, release="2.3.0", run=image_search),
 }
 """Snapshot file → program."""

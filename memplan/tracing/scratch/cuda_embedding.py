@@ -1,4 +1,4 @@
-"""Scratch of the backward of embeddings: many indices are sorted and their gradients summed by segments.
+"""Scratch of embeddings. In backward many indices are sorted and their gradients summed by segments.
 
 Follows aten/src/ATen/native/cuda/Embedding.cu (``embedding_dense_backward_cuda``), EmbeddingBag.cu
 (``_embedding_bag_dense_backward_cuda``) and EmbeddingBackwardKernel.cu as of 2026.
@@ -6,6 +6,7 @@ Older releases lack the fused branch, which only serves tables with few rows.
 """
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 
@@ -32,6 +33,24 @@ _BLOCK = 1024
 _WARP = 32
 # ATen/native/EmbeddingBag.h EmbeddingBagMode::MAX: atomic additions, no sorting.
 _MAX_MODE = 2
+
+
+def lookup(call: Call) -> Script | None:
+    """``embedding(weight, indices, …)``, Embedding.cpp: ``indices.reshape(-1)``, a copy where that is no view."""
+    indices = argument(call, 1, "indices")
+    if indices.ndim < _ROWS or _is_one_row(indices):
+        return None
+    return Script(before=allocations((("indices", nbytes(indices)),)))
+
+
+_ROWS = 2
+"""Dimensions from which on indices are laid in a row."""
+
+
+def _is_one_row(tensor: torch.Tensor) -> bool:
+    """Do its elements lie in memory at one distance, so that ``reshape(-1)`` is a view?"""
+    lengths = [(size, stride) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1]
+    return all(outer == inner * size for (_, outer), (size, inner) in pairwise(lengths))
 
 
 def dense_backward(call: Call) -> Script | None:
@@ -110,6 +129,7 @@ def _fuses(call: Call, segments: int, partials: int, width: int) -> bool:
 
 
 EMBEDDING_RULES: Mapping[str, Rule] = {
+    "aten.embedding.default": lookup,
     "aten.embedding_dense_backward.default": dense_backward,
     "aten._embedding_bag_dense_backward.default": _bag_backward(5),
     "aten._embedding_bag_backward.default": _bag_backward(6),

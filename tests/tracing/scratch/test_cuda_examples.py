@@ -1,5 +1,7 @@
 """Scratch of kernels worked out by hand from their C++ source, and figures published or measured elsewhere."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -30,6 +32,19 @@ def test_expanded_gradient_is_cloned_for_bmm_as_seen():
     expanded = meta(1).expand(1, 1024, 10_000)
     found = played(script("aten.bmm.default", expanded, meta(1, 10_000, 768), out=meta(1, 1024, 768)))
     assert found == [("alloc", 40_960_000), ("keep", A100.cublas_workspace_bytes), ("free", 40_960_000)]
+
+
+def test_indices_that_are_no_row_are_copied_by_an_embedding_as_seen():
+    # 32,768 bytes in a real trace of BERT: types of tokens, (1, 512) expanded to a batch of 8.
+    types = meta(1, 512, dtype=torch.int64).expand(8, 512)
+    found = script("aten.embedding.default", meta(2, 1024), types, out=meta(8, 512, 1024))
+    assert played(found) == [("alloc", 32_768), ("free", 32_768)]
+    lookup = partial(script, "aten.embedding.default", meta(100, 64))
+    words = meta(4, 513, dtype=torch.int64)
+    assert played(lookup(words[:, :-1], out=meta(4, 512, 64))) == [("alloc", 4 * 512 * 8), ("free", 4 * 512 * 8)]
+    for view in (words, words[1:], words[:1, :-1], words[:, 0], words.expand(1, 4, 513), words.view(4, 27, 19)):
+        assert lookup(view, out=meta(*view.shape, 64)) is None
+        assert view.reshape(-1)._base is not None
 
 
 def test_large_embedding_sums_segments():
