@@ -38,6 +38,8 @@ def other_release(error: BaseException, is_theirs: Callable[[str], bool]) -> str
         if named and not named.group().endswith(installed):
             wanted = "".join(named.group().split()).rstrip(".")
             return f"{what}: pip install '{wanted}', as its {page.name} says"
+    if isinstance(error, AttributeError) and not isinstance(error.obj, ModuleType | type):
+        return None  # A slip of the pen as likely as not.
     return f"{what}: install the one that it was written for"
 
 
@@ -66,15 +68,22 @@ def _lacking(error: BaseException) -> str | None:
         owner = error.name
     elif isinstance(error, AttributeError) and isinstance(error.obj, ModuleType | type):
         owner = error.obj.__name__ if isinstance(error.obj, ModuleType) else error.obj.__module__
+    elif isinstance(error, AttributeError) and error.obj is not None:
+        owner = next((kind.__module__ for kind in type(error.obj).__mro__ if not _is_own(kind.__module__)), None)
     elif isinstance(error, AssertionError) and (named := _RELEASE.search(statement(error))):
         owner = named[1]
     elif isinstance(error, TypeError) and (named := _KEYWORD.match(str(error))):
         owner = _module_of(error, named[1])
     package = owner.partition(".")[0] if isinstance(owner, str) else ""
     # Compiled modules differ by build (a CPU's has less), not by release.
-    if package in sys.stdlib_module_names or package == "memplan" or str(owner).endswith("._C"):
+    if package in sys.stdlib_module_names or _is_own(package) or str(owner).endswith("._C"):
         return None
     return package if importlib.metadata.packages_distributions().get(package) else None
+
+
+def _is_own(module: str) -> bool:
+    """Is it memplan's, whose stand-ins are classes over a package's?"""
+    return module.partition(".")[0] == "memplan"
 
 
 def _module_of(error: BaseException, name: str) -> str | None:

@@ -97,6 +97,7 @@ def test_a_missing_cuda_extension_comes_with_what_to_write_instead(error, part):
         "import transformers.modeling_of_old",
         "import transformers; transformers.AdamW_of_old",
         "from packaging.version import Version; Version('1', epoch_of_old=2)",
+        "from packaging.version import Version; Version('1').part_of_old",
         "from packaging.version import Version as V\nclass Mine(V):\n    pass\nMine('1', epoch_of_old=2)",
     ],
 )
@@ -111,6 +112,13 @@ def test_a_program_for_another_release_of_a_package_is_told_which(line, tmp_path
     assert caught.value.hint is not None
     assert f"another release of {name} than the installed" in caught.value.hint
     assert f"pip install '{name}==0.3.2', as its INSTALL.md says" in caught.value.hint
+
+
+def test_a_slip_of_the_pen_is_no_other_release(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EstimateError) as caught, user_code("train.py"):
+        exec(compile("import torch; torch.ones(1).relue()", str(tmp_path / "train.py"), "exec"), {})
+    assert "another release" not in (caught.value.hint or "")
 
 
 def test_a_bare_assertion_is_told_by_what_it_asserts(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from memplan.tracing.script import (
     hub_pipelines,
     hub_uploads,
     loggers,
+    mpi,
     tiktoken,
     weights,
 )
@@ -82,7 +83,8 @@ def _forget_loggers(before: frozenset[str]) -> None:
 
 
 def _is_stand_in(name: str) -> bool:
-    return isinstance(sys.modules[name], loggers.Inert | hub_datasets.DatasetsModule | tiktoken.TiktokenModule)
+    kinds = loggers.Inert | hub_datasets.DatasetsModule | tiktoken.TiktokenModule | mpi.MpiModule
+    return isinstance(sys.modules[name], kinds)
 
 
 def _version(real: Callable[[str], str]) -> Callable[[str], str]:
@@ -163,6 +165,19 @@ class _Watcher(importlib.abc.MetaPathFinder):
         finally:
             self._busy = False
 
+    def _played(self, name: str) -> Any:
+        """A stand-in of what is not installed."""
+        top = name.partition(".")[0]
+        if top in ("datasets", "evaluate"):
+            return self._of_hub(name)
+        if name == "tiktoken" and self._others(name) is None:
+            return tiktoken.spec_of(name, self._assume)
+        return mpi.spec_of(name, self._assume) if top == "mpi4py" and self._is_missing(top) else None
+
+    def _is_missing(self, top: str) -> bool:
+        """Is a package not installed?"""
+        return _is_stand_in(top) if top in sys.modules else self._others(top) is None
+
     def _of_hub(self, name: str) -> Any:
         """A stand-in of a package of the hub's: of what is not there, and of metrics, which it downloads."""
         top = name.partition(".")[0]
@@ -180,10 +195,8 @@ class _Watcher(importlib.abc.MetaPathFinder):
             return inert
         if self._busy:
             return None
-        if name.partition(".")[0] in ("datasets", "evaluate") and (played := self._of_hub(name)) is not None:
+        if (played := self._played(name)) is not None:
             return played
-        if name == "tiktoken" and self._others(name) is None:
-            return tiktoken.spec_of(name, self._assume)
         spec = self._others(name) if name in self._makers else None
         if spec is None or spec.loader is None or _is_of_program(spec):
             return None

@@ -92,6 +92,8 @@ class _Guard:
             return
         if event == "subprocess.Popen" and self._may_start(command(*args[:2])):
             return
+        if event == "socket.bind" and _asks_for_a_port(args[1]):
+            return
         if event in _FORBIDDEN:
             paths = args[: 2 if event in _PAIRS else 1] or (None,)
             if not all(map(self._is_inside, paths)):
@@ -135,6 +137,13 @@ class _Guard:
         raise PermissionError(f"{what}{named} is not allowed while memplan runs the program")
 
 
+def _asks_for_a_port(address: object) -> bool:
+    """Is a free port of this machine wanted, as programs look for one that their ranks may meet at?"""
+    return isinstance(address, tuple) and len(address) > 1 and str(address[0]) in _LOCAL and address[1] == 0
+
+
+_LOCAL = _HERE | {"::"}
+"""Names of this machine, or of all of its addresses."""
 _GUARD = _Guard()
 
 

@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -133,6 +134,19 @@ def installed_datasets(module: ModuleType, stack: ExitStack, assume: Callable[[s
 
     for owner in (module, module.load):
         stack.enter_context(mock.patch.object(owner, "load_dataset", load))
+    for name in ("map", "filter", "save_to_disk"):
+        stack.enter_context(mock.patch.object(module.Dataset, name, _in_this_process(getattr(module.Dataset, name))))
+
+
+def _in_this_process(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that other processes may share (``num_proc``): here there are none."""
+
+    @wraps(method)
+    def alone(data: Any, *args: Any, num_proc: int | None = None, **kwargs: Any) -> Any:
+        del num_proc
+        return method(data, *args, **kwargs)
+
+    return alone
 
 
 def _as_installed(module: ModuleType, data: Dataset) -> Any:

@@ -41,6 +41,8 @@ REFUSED = {
     "executes": "import os\nos.execv('/bin/true', ['true'])",
     "kills its parent": "import os\nos.kill(os.getppid(), 9)",
     "asks the net": "import socket\nsocket.getaddrinfo('example.org', 80)",
+    "listens": "import socket\nwith socket.socket() as one:\n    one.bind(('', 29500))",
+    "listens at a file": "import socket\nwith socket.socket(socket.AF_UNIX) as one:\n    one.bind('new.txt')",
     "connects": "import socket\nsocket.create_connection(('127.0.0.1', 9))",
 }
 

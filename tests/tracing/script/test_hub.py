@@ -264,6 +264,7 @@ fingerprint = SimpleNamespace(Hasher=Hasher)
 ClassLabel = dict
 DatasetDict = dict
 class Dataset(list):
+    map = filter = save_to_disk = list.copy
     @classmethod
     def from_dict(cls, columns):
         return cls({name: values[row] for name, values in columns.items()} for row in range(2))
@@ -353,3 +354,23 @@ def test_what_a_command_launches_by_accelerate_is_traced(run: Callable[..., Esti
     estimate = run(COMMAND, "16")
     assert estimate.parameters == 8 * 16 + 16
     assert "accelerate launches inner.py: it runs in the program's own process" in estimate.assumptions
+
+
+MAPPED = """
+import torch
+from datasets import load_dataset
+data = load_dataset("wikitext", split="train").map(lambda row: {"n": [len(row["text"])]}, num_proc=4)
+data = data.filter(lambda row: True, num_proc=2)
+assert len(data["n"]) == len(data)
+model = torch.nn.Linear(8, 8).to("cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(100):
+    model(torch.randn(4, 8, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_rows_are_mapped_without_other_processes(estimated: Callable[..., Estimate]) -> None:
+    """As scripts with ``--preprocessing_num_workers`` ask; with the package installed or played."""
+    assert estimated(MAPPED).repeats

@@ -218,6 +218,31 @@ assert tiktoken.encoding_for_model("gpt-4o").n_vocab == 200019
     assert "tiktoken" not in sys.modules
 
 
+def test_ranks_of_mpi_that_is_not_installed_are_played(estimated: Callable[..., Estimate]) -> None:
+    if importlib.util.find_spec("mpi4py"):
+        pytest.skip("mpi4py is installed")
+    met = """
+import os, socket
+import numpy
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+assert (comm.rank, comm.Get_size(), comm.bcast("hello", root=0)) == (0, 1, "hello")
+assert comm.allreduce(3, op=MPI.SUM) == 3 and comm.gather("x") == ["x"] and comm.Split(0).size == 1
+summed = numpy.zeros(2)
+comm.Allreduce(numpy.ones(2), summed, op=MPI.SUM)
+assert summed.tolist() == [1, 1]
+comm.Barrier()
+meeting = socket.socket()
+meeting.bind(("", 0))
+meeting.listen(1)
+os.environ["MASTER_PORT"] = str(comm.bcast(meeting.getsockname()[1]))
+meeting.close()
+"""
+    estimate = estimated(HEAD + met + FROM_RANDOM.removeprefix(HEAD))
+    assert "mpi4py is not installed: other ranks are taken to send what this one has" in estimate.assumptions
+    assert "mpi4py" not in sys.modules
+
+
 def test_trackers_take_what_they_are_told(estimated: Callable[..., Estimate]) -> None:
     told = """
 import wandb, tensorboard_logger
