@@ -243,6 +243,8 @@ def _hint(error: BaseException) -> str | None:
         return cuda_extensions.HINTS.get(package, install)
     if isinstance(error, ImportError) and "relative import" in text:
         return "files of a package load by name: write package.module:factory and run from the package's folder"
+    if type(error).__module__.startswith("huggingface_hub"):
+        return "nothing is downloaded while memplan runs a program: fetch it first (hf download NAME)"
     if isinstance(error, FileNotFoundError):
         return f"relative paths start at the folder that memplan runs in, {Path.cwd()}"
     return next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), other_release(error, is_user_file))

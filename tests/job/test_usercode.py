@@ -114,6 +114,13 @@ def test_a_program_for_another_release_of_a_package_is_told_which(line, tmp_path
     assert f"pip install '{name}==0.3.2', as its INSTALL.md says" in caught.value.hint
 
 
+def test_what_the_hub_has_is_fetched_by_its_user():
+    errors = pytest.importorskip("huggingface_hub.errors")
+    hint = explain(errors.LocalEntryNotFoundError("Cannot find an appropriate cached snapshot folder"), "x").hint
+    assert hint is not None
+    assert "hf download" in hint
+
+
 def test_a_slip_of_the_pen_is_no_other_release(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EstimateError) as caught, user_code("train.py"):
