@@ -230,6 +230,10 @@ def _on_cuda() -> str:
     return "this code needs a GPU or the CUDA toolkit: guard it with torch.cuda.is_available()"
 
 
+def _is_of_hub(error: BaseException) -> bool:
+    return type(error).__module__.startswith("huggingface_hub")
+
+
 def _hint(error: BaseException) -> str | None:
     text = str(error.args[0]) if error.args else ""
     if any(phrase in text for phrase in _NEEDS_CUDA):
@@ -243,8 +247,7 @@ def _hint(error: BaseException) -> str | None:
         return cuda_extensions.HINTS.get(package, install)
     if isinstance(error, ImportError) and "relative import" in text:
         return "files of a package load by name: write package.module:factory and run from the package's folder"
-    if type(error).__module__.startswith("huggingface_hub"):
-        return "nothing is downloaded while memplan runs a program: fetch it first (hf download NAME)"
-    if isinstance(error, FileNotFoundError):
-        return f"relative paths start at the folder that memplan runs in, {Path.cwd()}"
+    if _is_of_hub(error) or isinstance(error, FileNotFoundError):
+        fetch = "nothing is downloaded while memplan runs a program: fetch it first (hf download NAME)"
+        return fetch if _is_of_hub(error) else f"relative paths start at the folder that memplan runs in, {Path.cwd()}"
     return next((hint for kind, hint in _HINTS.items() if isinstance(error, kind)), other_release(error, is_user_file))
