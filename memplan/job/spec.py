@@ -27,7 +27,7 @@ COMPILERS: tuple[Compile, ...] = ("aot_eager", "inductor")
 BufferPlace = Literal["host", "device"]
 Compression = Literal["none", "int8", "topk"]
 Float8 = Literal["none", "tensorwise", "rowwise", "rowwise_with_gw_hp"]
-DataDependent = Literal["balanced", "worst"]
+DataDependent = Literal["balanced", "plausible", "worst"]
 Halved = Literal["layers", "hidden", "experts"]
 """What of a model there is half of."""
 
@@ -282,7 +282,8 @@ class JobSpec:
     data_dependent: DataDependent = option(
         "balanced", help="Sizes that depend on values:", on_job_line="always", for_programs=True
     )
-    """Assumption for sizes that depend on values (MoE routing, boolean masks)."""
+    """Assumption for sizes that depend on values: how routers choose experts (``tracing.routing``), and at worst, too,
+    that boolean masks take every element."""
     assume: tuple[AssumedInteger, ...] = option(
         (), metavar="SPEC", on_job_line="never", names_code=True, for_programs=True, page="programs.md#integers",
         help="An integer that the program reads from a tensor, item@FILE:LINE=NUMBER. Repeatable.",

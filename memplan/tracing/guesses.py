@@ -8,16 +8,19 @@ import torch
 from memplan.seam.fake import unset_fake_temporarily
 from memplan.tracing.decisions import Decisions
 from memplan.tracing.draws import Draws
-from memplan.tracing.knowledge import NOTHING, Knowledge
+from memplan.tracing.knowledge import NOTHING, Knowledge, is_choice
 from memplan.tracing.records import Way
 from memplan.tracing.results import Results
+from memplan.tracing.routing import ANY, BALANCED, MOST_EXPERTS, SENTENCES, Routing
+
+EVERY_ELEMENT = "masks and other data-dependent selections take every element"
 
 
 class Guesses:
     """Counts what data would decide, from what is known of a tensor or else by a stated assumption.
 
     Args:
-        worst_case: Count every element as selected instead of assuming balance.
+        routing: How routers choose; at worst, every element of a mask is selected, too.
         knowledge_of: What is known of a fake tensor.
         decisions: What is taken for the answer where the program asks data.
         results: Of ops that need no data; None: nothing is remembered yet.
@@ -26,14 +29,17 @@ class Guesses:
     def __init__(
         self,
         *,
-        worst_case: bool,
+        routing: Routing = BALANCED,
         knowledge_of: Callable[[torch.Tensor], Knowledge] = lambda _: NOTHING,
         decisions: Decisions | None = None,
         results: Results | None = None,
     ) -> None:
-        self.worst_case = worst_case
+        self.routing = routing
+        self.worst_case = routing.kind == "worst"
         self.knowledge_of = knowledge_of
         self.decisions = decisions or Decisions()
+        self.routes = False
+        """Has a router told experts apart?"""
         self.assumptions: dict[str, None] = {}
         """Assumptions made so far, in order, each a sentence."""
         self.draws = Draws(self.decisions.way)
@@ -66,19 +72,24 @@ class Guesses:
         if value is not None:
             with unset_fake_temporarily():
                 return int(torch.count_nonzero(value))
-        if (heard := self.decisions.heard()) is not None:
+        is_routed = known.is_routed and known.density is not None
+        # What a router that is not trained chooses is nobody's worst case.
+        if not (is_routed and self.routing.kind != "balanced") and (heard := self.decisions.heard()) is not None:
             return min(int(heard), mask.numel())
-        if known.density is None or self.worst_case:
-            self.assume("masks and other data-dependent selections take every element")
+        if known.density is None or (self.worst_case and not is_routed):
+            self.assume(EVERY_ELEMENT)
             self.decisions.account.ways["other"] = None
             return 0 if self.decisions.way == "other" else mask.numel()
-        return self.true_elements(mask, known.density)
+        return self.true_elements(mask, known.density, is_routed=is_routed)
 
-    def true_elements(self, mask: torch.Tensor, density: float) -> int:
+    def true_elements(self, mask: torch.Tensor, density: float, *, is_routed: bool = False) -> int:
         """How many elements of a mask of a given density are true."""
-        count = ceil(mask.numel() * density)
+        count = ceil(round(mask.numel() * density, 6))
+        if is_routed and self.routing.kind != "balanced":
+            self.assume_routing()
+            return count
         if 0 < density < 1:
-            self.assume_balance()
+            self.assume_balance(is_routed=is_routed)
             if mask.dim() == 2 and mask.shape[0] <= mask.shape[1]:
                 # (batch, sequence): what is looked for, the end of a sequence, is there at least once in each.
                 count = max(count, mask.shape[0])
@@ -117,6 +128,47 @@ class Guesses:
         """Note an assumption for the report."""
         self.assumptions[sentence] = None
 
-    def assume_balance(self) -> None:
-        """Note that values which choose between experts or classes choose each equally often."""
-        self.assume("tokens are routed evenly: every expert or class gets the same share")
+    def assume_balance(self, *, is_routed: bool) -> None:
+        """Note that values which choose between experts, or between classes, choose each equally often."""
+        if is_routed:
+            self.assume_routing()
+        else:
+            self.assume("values that choose between classes choose each as often")
+
+    def loads(self, indices: torch.Tensor) -> tuple[int, ...] | None:
+        """How often each class is among indices; None where each is as often as any other."""
+        known = self.knowledge_of(indices)
+        if known.value is not None and known.value.numel():
+            return _tally(known.value)
+        if known.tally is not None or not is_choice(known) or self.routing.kind == "balanced":
+            return known.tally
+        return self.routing.loads(indices.numel(), known.classes or 1, known.top or 1)
+
+    def assume_routing(self) -> None:
+        """Note how routers choose: a size hangs on it."""
+        self.assume(SENTENCES[self.routing.kind])
+
+    def on_routing(self) -> tuple[str, ...]:
+        """What is left to say of routers: that no size hangs on them, or how they choose if it may."""
+        if not self.routes or not self.assumptions.keys().isdisjoint(SENTENCES.values()):
+            return ()
+        return (SENTENCES[self.routing.kind] if EVERY_ELEMENT in self.assumptions else ANY,)
+
+    def exchanged(self, known: Knowledge, ranks: int) -> Knowledge:
+        """What is known of what comes back where every rank sends to each what this one, the first, sends.
+
+        With balance as many come as go.
+        """
+        value = known.value
+        if value is None or self.routing.kind == "balanced" or value.numel() % ranks:
+            return known
+        with unset_fake_temporarily():
+            return Knowledge(value=value.reshape(ranks, -1)[:1].expand(ranks, -1).reshape(value.shape).clone())
+
+
+def _tally(indices: torch.Tensor) -> tuple[int, ...] | None:
+    """How often each index is there; None where these are none."""
+    with unset_fake_temporarily():
+        if indices.dtype.is_floating_point or indices.is_complex() or not 0 <= int(indices.min()) <= MOST_EXPERTS:
+            return None
+        return tuple(torch.bincount(indices.flatten().long()).tolist()) if int(indices.max()) < MOST_EXPERTS else None

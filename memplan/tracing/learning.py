@@ -19,7 +19,12 @@ ASSUMED_IDLE: Mapping[Any, str] = {
 """Op that writes a flag, its second argument → the assumption that the flag stays what it was (GradScaler then steps
 the optimizer)."""
 EXCHANGES = frozenset({"c10d.alltoall_base_.default"})
-"""Collectives that write their first argument from their second: with balance every rank gets what it sends."""
+"""Collectives that write their first argument from their second: all ranks send alike (``Guesses.exchanged``)."""
+
+
+def _ranks(group: Any) -> int:
+    """How many ranks a collective's group has."""
+    return int(torch.distributed.ProcessGroup.unbox(group).size())
 
 
 class Known(Protocol):
@@ -56,7 +61,7 @@ class Learning:
             return
         known = [each.knowledge for each in reads]
         if operator.name in EXCHANGES:
-            self.enter(of(args[0]), of(args[1]).knowledge)
+            self.enter(of(args[0]), self._values.exchanged(of(args[1]).knowledge, _ranks(args[2])))
             return
         if func not in TEACHERS and all(each is NOTHING for each in known):
             if not operator.is_view:

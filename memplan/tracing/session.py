@@ -22,6 +22,7 @@ from memplan.tracing.ledger import HELD_BACK
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import CacheLayer, DeviceTraits, ModelFacts, Trace
 from memplan.tracing.results import results_of
+from memplan.tracing.routing import Routing
 from memplan.tracing.scratch.cpu_table import CPU_VERDICTS, unexamined
 from memplan.tracing.script import loggers
 from memplan.tracing.semantics import Semantics, semantics
@@ -88,6 +89,7 @@ class Session:
             assumptions=(
                 *_untried(),
                 *values.assumptions,
+                *values.on_routing(),
                 *self.decisions.account.said,
                 *self.means.assumptions(names),
                 *([HELD_BACK] if any(entry.pending for entry in recorder.ledger.entries) else []),
@@ -130,7 +132,8 @@ def session(spec: JobSpec, device: DeviceTraits, *, rank: int, decisions: Decisi
     """
     started = time.perf_counter()
     results = results_of((device, spec.attention, spec.compile))
-    values = Values(worst_case=spec.data_dependent == "worst", decisions=decisions, results=results)
+    routing = Routing(kind=spec.data_dependent, ranks=spec.parallel.expert)
+    values = Values(routing=routing, decisions=decisions, results=results)
     with no_loss_is_hidden(), ExitStack() as stack:
         disk = stack.enter_context(_deepspeed(spec))
         stack.enter_context(decisions.host_draws.playing())

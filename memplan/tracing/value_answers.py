@@ -11,7 +11,7 @@ from memplan.seam.fake import unset_fake_temporarily
 from memplan.seam.pytree import tree_map
 from memplan.tracing.asking import is_made_whole, place_of_program
 from memplan.tracing.integers import readable
-from memplan.tracing.knowledge import NOTHING, SMALL, Knowledge
+from memplan.tracing.knowledge import NOTHING, SMALL, Knowledge, is_choice
 from memplan.tracing.nested import tensors_in
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def _indexed(values: "Guesses", func: Any, args: tuple[Any, ...], kwargs: Mappin
     """``x[mask]``: a mask is as many index vectors as it has dimensions (``expandTensors``, ATen IndexingUtils.h)."""
     indices: list[torch.Tensor | None] = []
     for index in args[1]:
+        values.routes |= index is not None and is_choice(values.knowledge_of(index))
         if index is not None and index.dtype in (torch.bool, torch.uint8):
             count = values.selected(index)
             indices += [torch.empty(count, dtype=torch.int64) for _ in range(index.dim())]

@@ -2,13 +2,25 @@
 
 import dataclasses
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memplan.seam.fake import unset_fake_temporarily
-from memplan.tracing.knowledge import NOTHING, SMALL, Knowledge
+from memplan.tracing.knowledge import NOTHING, SMALL, Knowledge, is_choice
+from memplan.tracing.nested import tensors_in
+from memplan.tracing.router_rules import (
+    by_class,
+    counted_classes,
+    counts_of,
+    evenly,
+    looked_up,
+    numbers_of,
+    repeated,
+    told_apart,
+)
+from memplan.tracing.viewed import reduced
 
 if TYPE_CHECKING:
     from memplan.tracing.guesses import Guesses
@@ -30,10 +42,7 @@ def _positions(_: "Guesses", args: tuple[Any, ...], __: Mapping[str, Any], resul
 
 def _even_counts(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
     """``bincount`` and ``histc``: every class is counted equally often."""
-    if result.numel() > SMALL:
-        return NOTHING
-    values.assume_balance()
-    return _evenly(args[0].numel(), result)
+    return NOTHING if result.numel() > SMALL else counted_classes(values, args[0], result)
 
 
 def _scattered_counts(
@@ -43,8 +52,7 @@ def _scattered_counts(
     counted = _is_all(values, args[0], 0) and _is_all(values, args[3], 1)
     if not counted or result.dim() != 1 or result.is_floating_point() or result.numel() > SMALL:
         return NOTHING
-    values.assume_balance()
-    return _evenly(args[2].numel(), result)
+    return counted_classes(values, args[2], result)
 
 
 def _is_all(values: "Guesses", tensor: torch.Tensor, number: int) -> bool:
@@ -60,45 +68,47 @@ def _summed(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], resu
     known = values.knowledge_of(args[0])
     if known.density is None or not 0 < result.numel() <= SMALL or result.is_floating_point():
         return NOTHING
+    if known.shares is not None and len(known.shares.each) == result.numel():
+        values.assume_routing()
+        one = args[0].numel() / result.numel()
+        return counts_of([share * one for share in known.shares.each], result)
     if known.classes and known.classes < result.numel():
         # One sum for each class, and some for classes that do not occur (a place for tokens without an expert).
-        return _evenly(round(args[0].numel() / result.numel() * known.density * known.classes), result, known.classes)
-    return _evenly(values.true_elements(args[0], known.density), result)
-
-
-def _evenly(total: int, result: torch.Tensor, classes: int | None = None) -> Knowledge:
-    used = classes or result.numel()
-    each, rest = divmod(total, used)
-    with unset_fake_temporarily():
-        counts = [each + (index < rest) if index < used else 0 for index in range(result.numel())]
-        return Knowledge(value=torch.tensor(counts, dtype=result.dtype).reshape(result.shape))
+        return evenly(round(args[0].numel() / result.numel() * known.density * known.classes), result, known.classes)
+    return evenly(values.true_elements(args[0], known.density, is_routed=known.is_routed), result)
 
 
 def classes_of_dim(position: int) -> Rule:
     """A rule for ops that return indices into the dimension which their argument at ``position`` names."""
 
-    def rule(_: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], __: Any) -> Knowledge:
+    def rule(_: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:
         dim = kwargs.get("dim", args[position] if len(args) > position else -1)
-        source = args[0]
-        return Knowledge(classes=source.shape[dim] if dim is not None and source.dim() else source.numel())
+        source, indices = args[0], tensors_in(result)[-1]
+        if dim is None or not source.dim():
+            return Knowledge(classes=source.numel())
+        return Knowledge(classes=source.shape[dim], top=indices.shape[dim] if indices.dim() == source.dim() else 1)
 
     return rule
 
 
-def _equal(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
+def _equal(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], result: torch.Tensor) -> Knowledge:
     """``index == k``, ``index == arange(E)``: true once in as many classes as there are; ``mask == 0`` inverts it."""
     sides = [values.knowledge_of(side) for side in args[:2] if isinstance(side, torch.Tensor)]
     if sides[0].density is not None and not isinstance(args[1], torch.Tensor) and args[1] in (0, 1):
         return Knowledge(density=sides[0].density if args[1] else 1 - sides[0].density)
     classes = max((side.classes for side in sides if side.classes), default=None)
     compared = max((side.value.numel() for side in sides if side.value is not None), default=1)
+    if (told := told_apart(values, args[:2], result)) is not None:
+        return told
     if classes is None:
         return Knowledge(density=1 / compared) if compared > 1 else NOTHING
     if not isinstance(args[1], torch.Tensor) and not 0 <= args[1] < classes:
         # No index is that: ``labels == -100``.
         return Knowledge(density=0.0)
+    is_routed = is_choice(sides[0]) and numbers_of(values, args[1]) is not None
+    values.routes |= is_routed and compared > 1
     # ``one_hot(index, E + 1)`` has a place for tokens without an expert, which stays empty.
-    return Knowledge(density=1 / classes, classes=classes if compared > classes else None)
+    return Knowledge(density=1 / classes, classes=classes if compared > classes else None, is_routed=is_routed)
 
 
 def _unequal(values: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Knowledge:
@@ -127,11 +137,16 @@ def _one_hot_scatter(
     """``zeros.scatter_(dim, index, 1)``, which is ``one_hot``: true once in as many classes as occur."""
     if args[3] != 1:
         return NOTHING
-    size, classes = result.shape[args[1]], values.knowledge_of(args[2]).classes
+    size, known = result.shape[args[1]], values.knowledge_of(args[2])
+    values.routes |= is_choice(known)
+    loads = values.loads(args[2])
+    if loads is not None and len(loads) <= size and result.numel():
+        one = result.numel() // size
+        return by_class((*(load / one for load in loads), *(0.0,) * (size - len(loads))), args[1] % result.dim())
     share = args[2].numel() / max(result.numel(), 1)
-    if classes and classes < size:
-        return Knowledge(density=share * size / classes, classes=classes)
-    return Knowledge(density=share)
+    if known.classes and known.classes < size:
+        return Knowledge(density=share * size / known.classes, classes=known.classes, is_routed=is_choice(known))
+    return Knowledge(density=share, is_routed=is_choice(known))
 
 
 def _certain(density: float) -> Rule:
@@ -161,11 +176,20 @@ def _any_along(values: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, An
 
     Of other masks that is the most.
     """
-    known = _any(values, args, kwargs, result)
-    density = values.knowledge_of(args[0]).density
-    if not density or not result.numel():
+    known, source = _any(values, args, kwargs, result), values.knowledge_of(args[0])
+    if not source.density or not result.numel():
         return known
-    return dataclasses.replace(known, density=min(1.0, density * args[0].numel() / result.numel()))
+    met = args[0].numel() / result.numel()
+    density = min(1.0, source.density * met)
+    shares = source.shares and reduced(source.shares, _dims(args, kwargs), args[0], result)
+    if shares is not None:
+        shares = dataclasses.replace(shares, each=tuple(min(1.0, share * met) for share in shares.each))
+    return dataclasses.replace(known, density=density, shares=shares, is_routed=source.is_routed)
+
+
+def _dims(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[int]:
+    dims = kwargs.get("dim", args[1] if len(args) > 1 else ())
+    return [dims] if isinstance(dims, int) else dims or ()
 
 
 def _all(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __: Any) -> Knowledge:
@@ -233,6 +257,8 @@ RULES: Mapping[Any, Rule] = {
     aten.bincount.default: _even_counts,
     aten.histc.default: _even_counts,
     aten.scatter_add_.default: _scattered_counts,
+    aten.repeat_interleave.Tensor: repeated,
+    aten.index_select.default: looked_up,
     aten.sum.default: _summed,
     aten.sum.dim_IntList: _summed,
     aten.argmax.default: classes_of_dim(1),
@@ -284,6 +310,8 @@ RULES: Mapping[Any, Rule] = {
 }
 RESULT_CLASSES: Mapping[Any, int] = {aten.topk.default: 2, aten.sort.default: 1, aten.max.dim: 1, aten.min.dim: 1}
 """Ops whose second result are indices into a dimension → position of the argument that names it."""
+
+SORTS = frozenset({aten.sort.default})
 
 CONSTANTS = frozenset({aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.arange.default, aten.arange.start})
 CONSTANTS |= {

@@ -5,13 +5,14 @@ Knowledge of elements travels with tensors, each kind where it is known:
 * the *value* itself, of small tensors made from constants (a loop counter, an optimizer's ``step``): ops on such
   tensors are also run for real; of larger ones until an op does more than copy them;
 * the *density* of a mask: the share of elements that are true or one (one-hot routing over E experts: 1/E);
-* the number of *classes* of an index tensor (``topk`` over E experts, ``randint(0, V)``);
+* the number of *classes* of an index tensor (``topk`` over E experts, ``randint(0, V)``), and how often each occurs
+  where that differs (``routing``);
 * the *last* of positions (``arange(length)``), which a table of learned positions has or has not;
 * whether elements are *uniform* draws from [0, 1), which decide what is dropped at random.
 
 ``value_rules`` says what each op's results inherit, ``value_answers`` answers the ops that need data. Whatever is not
-known is assumed, and the report says so: routing is balanced (or, with ``worst``, everything goes to every expert), a
-mask selects everything, what is asked of all elements holds, what is asked of any does not, numbers are one
+known is assumed, and the report says so: routing is balanced, plausible or the worst (``routing``), a mask selects
+everything, what is asked of all elements holds, what is asked of any does not, numbers are one
 (``integers``: but a count of what a mask selects is a count of everything).
 """
 
@@ -29,8 +30,10 @@ from memplan.tracing.guesses import Guesses
 from memplan.tracing.integers import BOUNDING, COUNTING, bound_of
 from memplan.tracing.knowledge import NOTHING, SMALL, Knowledge
 from memplan.tracing.nested import tensors_in
+from memplan.tracing.router_rules import sorted_of
 from memplan.tracing.value_answers import answer_of
-from memplan.tracing.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLASSES, RULES, classes_of_dim
+from memplan.tracing.value_rules import CONSTANTS, KEEPERS, PICKERS, RESULT_CLASSES, RULES, SORTS, classes_of_dim
+from memplan.tracing.viewed import viewed
 
 _WHOLE = frozenset({torch.ops.aten._pack_padded_sequence.default})
 """Ops whose answers have real tensors among them, which say all about themselves."""
@@ -124,11 +127,12 @@ class Values(Guesses):
         if rule is not None:
             return (rule(self, args, kwargs, result),)
         if func in RESULT_CLASSES:
-            return NOTHING, classes_of_dim(RESULT_CLASSES[func])(self, args, kwargs, result)
+            indices = classes_of_dim(RESULT_CLASSES[func])(self, args, kwargs, result)
+            return sorted_of(known[0]) if func in SORTS and known else NOTHING, indices
         if known and func in KEEPERS:
             last = None if func in PICKERS else known[0].last
             kept = dataclasses.replace(known[0], value=None, last=last)
-            return [kept for _ in tensors_in(result)]
+            return viewed(func, args, kept, tensors_in(result))
         return ()
 
     def _elements(

@@ -8,8 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memplan.job.spec import DataDependent
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
+from memplan.tracing.routing import ANY, SENTENCES, Routing
 from memplan.tracing.scratch.cpu_table import CPU_RULES
 from memplan.tracing.values import Values
 from memplan.tracing.world import fake_world
@@ -21,8 +23,8 @@ EACH = TOKENS * TOP // EXPERTS
 
 
 @contextlib.contextmanager
-def recording(*, worst_case: bool = False) -> Iterator[Values]:
-    values = Values(worst_case=worst_case)
+def recording(kind: DataDependent = "balanced") -> Iterator[Values]:
+    values = Values(routing=Routing(kind=kind))
     with fake_world():
         recorder = Recorder(DeviceTraits(kind="cpu"), CPU_RULES, None, values)
         recorder.recording = True
@@ -110,12 +112,71 @@ def test_balanced_counts_lose_no_token_and_differ_by_one_at_most() -> None:
         law()
 
 
-def test_in_the_worst_case_every_expert_gets_every_token() -> None:
-    with recording(worst_case=True) as values:
-        mask = torch.nn.functional.one_hot(chosen(), EXPERTS).permute(2, 1, 0)
-        assert len(torch.where(mask[3])[1]) == TOP * TOKENS
-        assert torch.randn(TOKENS, WIDTH)[chosen(top=1)[:, 0] == 3].shape == (TOKENS, WIDTH)
-    assert list(values.assumptions) == ["masks and other data-dependent selections take every element"]
+@pytest.mark.parametrize("kind", ["plausible", "worst"])
+@pytest.mark.parametrize(
+    "routed",
+    [one_hot_and_where, equal_loop, any_of_a_token, bincount, histogram, scattered_gates, one_hot_sum],
+    ids=lambda f: f.__name__,
+)
+def test_every_expert_gets_its_load(routed: Callable[[torch.Tensor], list[int]], kind: DataDependent) -> None:
+    loads = Routing(kind=kind).loads(TOKENS * TOP, EXPERTS, TOP)
+    with recording(kind) as values:
+        assert routed(torch.randn(TOKENS, WIDTH)) == list(loads)
+    assert SENTENCES[kind] in values.assumptions
+
+
+def views_of_masks() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """From (tokens, choices, experts) to the mask of the third expert."""
+    return {
+        "select": lambda mask: mask.select(-1, 2),
+        "unbind": lambda mask: mask.unbind(-1)[2],
+        "permuted": lambda mask: mask.permute(2, 1, 0)[2],
+        "transposed": lambda mask: mask.transpose(0, 2)[2],
+        "slice": lambda mask: mask[..., 2:3],
+        "split": lambda mask: mask.split(1, dim=-1)[2],
+        "split with sizes": lambda mask: mask.split([2, 1, EXPERTS - 3], dim=-1)[1],
+        "flattened": lambda mask: mask.view(-1, EXPERTS)[:, 2],
+        "unsqueezed": lambda mask: mask.unsqueeze(0).squeeze(0)[..., 2],
+        "as numbers": lambda mask: mask.float().clone()[..., 2],
+        "expanded": lambda mask: mask.expand(1, -1, -1, -1)[0, ..., 2],
+    }
+
+
+@pytest.mark.parametrize("name", views_of_masks())
+def test_which_expert_a_view_of_a_mask_is_of_stays_known(name: str) -> None:
+    load = Routing(kind="plausible").loads(TOKENS * TOP, EXPERTS, TOP)[2]
+    with recording("plausible"):
+        mask = torch.nn.functional.one_hot(chosen(), EXPERTS)
+        assert len(views_of_masks()[name](mask).nonzero()) == load
+
+
+def test_one_of_a_tokens_choices_may_be_any_experts() -> None:
+    with recording("worst"):
+        first = chosen()[:, 0]
+        # All tokens but those that keep the other experts busy: none may choose an expert twice.
+        assert len((first == 0).nonzero()) == TOKENS - EXPERTS + 1
+
+
+def test_tokens_that_arrive_are_counted_by_their_expert() -> None:
+    """transformers' exchange: two ranks send each of four experts what it gets."""
+    with recording("worst"):
+        counts = torch.zeros(EXPERTS, dtype=torch.long).scatter_add_(
+            0, chosen(400).flatten(), torch.ones(800, dtype=torch.long)
+        )
+        experts = torch.arange(4).repeat(2).repeat_interleave(counts, output_size=800)
+        assert torch.bincount(experts, minlength=4).tolist() == [401, 395, 2, 2]
+        assert [len((experts == expert).nonzero()) for expert in range(5)] == [401, 395, 2, 2, 0]
+
+
+def test_what_no_size_hangs_on_is_said() -> None:
+    with recording() as values:
+        torch.nn.functional.one_hot(chosen(), EXPERTS).float().mean()
+        assert values.on_routing() == (ANY,)
+        torch.randn(9)[torch.randn(9) > 0]
+        assert values.on_routing() == (SENTENCES["balanced"],)
+    with recording() as values:
+        torch.nn.functional.one_hot(torch.randint(0, 50, (TOKENS,)), 50)
+        assert values.on_routing() == ()
 
 
 # ---------------------------------------------------------------------- masks
@@ -290,12 +351,12 @@ class Mixture(torch.nn.Module):
         return torch.cat([expert(x[best == index]) for index, expert in enumerate(self.experts)])
 
 
-@pytest.mark.parametrize(("option", "said"), [("balanced", "routed evenly"), ("worst", "take every element")])
-def test_a_trace_says_what_it_assumed(option: str, said: str) -> None:
+@pytest.mark.parametrize("option", SENTENCES)
+def test_a_trace_says_what_it_assumed(option: DataDependent) -> None:
     given_source = source(Mixture, lambda size: torch.randn(size, WIDTH), loss=lambda output, _: output.mean())
     traced = trace(given_source, batch_size=TOKENS, data_dependent=option)
-    assert [sentence for sentence in traced.assumptions if said in sentence]
-    rows = {"balanced": TOKENS // EXPERTS, "worst": TOKENS}[option]
+    assert [option] == [kind for kind, sentence in SENTENCES.items() if sentence in traced.assumptions]
+    rows = Routing(kind=option).loads(TOKENS, EXPERTS, 1)[0]
     # Forward of one expert: two operations for each of its multiply-adds.
     forward = [
         op.flops for op in traced.ops if op.module.startswith("experts.0") and op.phase == "forward" and op.flops
