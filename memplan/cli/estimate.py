@@ -100,6 +100,7 @@ def estimate(
             profiles,
             detail=_detail(wanted, timeline=timeline or plot),
             switches=switched,
+            envelope=report.explain,
             alloc_conf=alloc_conf,
             timeout=job.timeout,
             cache=cache.opened(),

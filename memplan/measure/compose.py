@@ -33,6 +33,7 @@ def estimate(
     *,
     detail: Detail = "figures",
     switches: Sequence[Switch] = (),
+    envelope: bool = False,
     alloc_conf: str = "",
     timeout: float = DEFAULT_TIMEOUT,
     cache: Cache | None = None,
@@ -45,6 +46,7 @@ def estimate(
         profiles: Devices (``memplan.hardware.catalog.load_profile``).
         detail: What is kept of each replay.
         switches: Optimizations of which it is told what each saves; each costs a trace.
+        envelope: Is the peak told with every way of routing tokens to experts? Where routers choose, two more traces.
         alloc_conf: Value of ``PYTORCH_CUDA_ALLOC_CONF``; empty for PyTorch's defaults.
         timeout: Seconds after which the child is killed.
         cache: Where answers and traces of unchanged jobs are found and kept; None: nowhere.
@@ -57,14 +59,14 @@ def estimate(
         UsageError: The target or an option is wrong.
         EstimateError: User code fails or hangs, or an op has no trustworthy answer.
     """
-    answer = KeptAnswer(cache, spec, profiles, alloc_conf, switches) if cache is not None else None
+    answer = KeptAnswer(cache, spec, profiles, alloc_conf, (switches, envelope)) if cache is not None else None
     if answer is not None and detail != "histories":
         found = answer.find(timelines=detail == "timelines")
         if found is not None:
             if progress is not None:
                 progress("nothing has changed since it was last measured")
             return found
-    asked = Asked(spec, tuple(profiles), tuple(switches), alloc_conf, detail)
+    asked = Asked(spec, tuple(profiles), tuple(switches), envelope, alloc_conf, detail)
     made = _of_kept_traces(asked, cache, progress) if cache is not None else None
     folder = cache.folder if cache is not None else None
     results, reads = made or estimate_and_reads(asked, folder=folder, timeout=timeout, progress=progress)
@@ -79,6 +81,7 @@ class Asked(NamedTuple):
     spec: JobSpec
     profiles: tuple[GpuProfile, ...]
     switches: tuple[Switch, ...]
+    envelope: bool
     alloc_conf: str
     detail: Detail
 
@@ -120,10 +123,16 @@ def _estimate_in_child(asked: Asked, folder: Path | None) -> Answered:
 def _estimate(asked: Asked, kept: "KeptTraces | None", progress: "Tell") -> Answered:
     from memplan.measure.local import estimate_here, record_here
 
-    spec, profiles, switches, alloc_conf, detail = asked
+    spec, profiles, switches, envelope, alloc_conf, detail = asked
     if detail == "figures":
         estimates = estimate_here(
-            spec, profiles, switches=switches, alloc_conf=alloc_conf, kept=kept, progress=progress
+            spec,
+            profiles,
+            switches=switches,
+            envelope=envelope,
+            alloc_conf=alloc_conf,
+            kept=kept,
+            progress=progress,
         )
         results = tuple(RecordedEstimate(estimate=estimate, history=None) for estimate in estimates)
     else:
@@ -131,6 +140,7 @@ def _estimate(asked: Asked, kept: "KeptTraces | None", progress: "Tell") -> Answ
             spec,
             profiles,
             switches=switches,
+            envelope=envelope,
             alloc_conf=alloc_conf,
             whole=detail == "histories",
             kept=kept,

@@ -67,6 +67,7 @@ ESTIMATE = Document(
                 "headroom_bytes": _headroom,
                 "trace": {"steps": "steps_traced", "repeats": "repeats", "folded": if_any("folded")},
                 "attention": if_any("attention"),
+                "envelope": if_any("envelope"),
                 "price": if_any("price"),
                 "savings": if_any("savings"),
                 "tail": if_any("tail"),

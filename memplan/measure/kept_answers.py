@@ -34,11 +34,12 @@ class KeptAnswer:
         spec: JobSpec,
         profiles: Sequence[GpuProfile],
         alloc_conf: str = "",
-        switches: Sequence[Switch] = (),
+        added: tuple[Sequence[Switch], bool] = ((), False),
     ) -> None:
         self._cache, self._count = cache, len(profiles)
         here = this_processor() if any(profile.kind == "cpu" for profile in profiles) else None
-        job = (spec, alloc_conf, tuple(profiles), tuple(switches), here)
+        switches, envelope = added
+        job = (spec, alloc_conf, tuple(profiles), tuple(switches), envelope, here)
         self._estimates, self._timelines = key_of("estimates", *job), key_of("timelines", *job)
 
     def find(self, *, timelines: bool = False) -> tuple[RecordedEstimate, ...] | None:

@@ -10,6 +10,7 @@ from memplan.measure.advice import Half, TimedEstimate, advise, needs_advice
 from memplan.measure.allocator import given_policy, has_expandable_segments, told
 from memplan.measure.answer import compose, unknown
 from memplan.measure.context import context_of
+from memplan.measure.envelope import envelope
 from memplan.measure.history import recorded
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measured import Measured
@@ -36,19 +37,21 @@ def estimate_here(
     *,
     advice: bool = True,
     switches: Sequence[Switch] = (),
+    envelope: bool = False,
     alloc_conf: str = "",
     kept: KeptTraces | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Estimate, ...]:
     """Estimate one job on several devices, tracing once for each kind of device that changes the step.
 
-    Devices come in the order of the answers. Advice (changes that make it fit) and each switch cost a trace.
+    Devices come in the order of the answers. Advice (changes that make it fit) and each switch cost a trace, an
+    envelope two.
 
     Raises:
         MemplanError: As for its stages.
     """
     with measuring(given_policy(alloc_conf), kept=kept, progress=progress) as measurer:
-        return _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=advice, switches=switches)
+        return _Estimator(measurer, alloc_conf, switches, envelope=envelope).estimates(spec, profiles, advice=advice)
 
 
 def record_here(
@@ -56,6 +59,7 @@ def record_here(
     profiles: Sequence[GpuProfile],
     *,
     switches: Sequence[Switch] = (),
+    envelope: bool = False,
     alloc_conf: str = "",
     whole: bool = True,
     kept: KeptTraces | None = None,
@@ -63,14 +67,14 @@ def record_here(
 ) -> tuple[RecordedEstimate, ...]:
     """Estimate one job on several devices, and keep the history of every replay and its digest.
 
-    Devices come in the order of the answers; each switch costs a trace. ``whole`` keeps the history itself too, not
-    only its digest.
+    Devices come in the order of the answers; each switch costs a trace, an envelope two. ``whole`` keeps the history
+    itself too, not only its digest.
 
     Raises:
         MemplanError: As for its stages.
     """
     with measuring(given_policy(alloc_conf), kept=kept, progress=progress) as measurer:
-        estimates = _Estimator(measurer, alloc_conf).estimates(spec, profiles, advice=True, switches=switches)
+        estimates = _Estimator(measurer, alloc_conf, switches, envelope=envelope).estimates(spec, profiles, advice=True)
         return tuple(
             RecordedEstimate(estimate=estimate, history=None)
             if estimate.verdict is Verdict.UNKNOWN
@@ -91,13 +95,12 @@ def _recorded(
 class _Estimator:
     """Composes answers of what is measured."""
 
-    def __init__(self, measurer: Measurer, alloc_conf: str) -> None:
+    def __init__(self, measurer: Measurer, alloc_conf: str, switches: Sequence[Switch], *, envelope: bool) -> None:
         self._measurer, self._conf = measurer, alloc_conf
+        self._switches, self._envelope = switches, envelope
         self._for_advice = 0
 
-    def estimates(
-        self, spec: JobSpec, profiles: Sequence[GpuProfile], *, advice: bool, switches: Sequence[Switch] = ()
-    ) -> tuple[Estimate, ...]:
+    def estimates(self, spec: JobSpec, profiles: Sequence[GpuProfile], *, advice: bool) -> tuple[Estimate, ...]:
         """One for each device; what fails everywhere is the job's fault and no device's."""
         answers: list[Estimate] = []
         failed: list[EstimateError] = []
@@ -113,7 +116,7 @@ class _Estimator:
         for index, (profile, answer) in enumerate(zip(profiles, answers, strict=True)):
             if answer.verdict is not Verdict.UNKNOWN:
                 advised = self._advised(spec, profile, answer) if advice else answer
-                answers[index] = self._switched(profile, advised, switches) if switches else advised
+                answers[index] = self._switched(profile, self._routed(spec, profile, advised))
         return tuple(answers)
 
     def _estimate(self, spec: JobSpec, profile: GpuProfile) -> Estimate:
@@ -151,11 +154,21 @@ class _Estimator:
         trace = self._measurer.measure(spec, profile).lifetimes.trace
         return TimedEstimate(spec, answer, step_time(trace, spec, profile).total)
 
-    def _switched(self, profile: GpuProfile, answer: Estimate, switches: Sequence[Switch]) -> Estimate:
+    def _routed(self, spec: JobSpec, profile: GpuProfile, answer: Estimate) -> Estimate:
+        """The answer with the peaks of other routing, where they are wanted."""
+        if not self._envelope:
+            return answer
+        with self._measurer.saying(f"{profile.name}: with other routing, "):
+            found = envelope(spec, answer, lambda changed: self._estimate(changed, profile))
+        return dataclasses.replace(answer, envelope=found)
+
+    def _switched(self, profile: GpuProfile, answer: Estimate) -> Estimate:
         """The answer with what each optimization saves, as far as they can be traced within as many ops."""
+        if not self._switches:
+            return answer
         said = set[str]()
         attempt = self._attempts(profile, NOT_ALL_SWITCHED, said, MOST_OPS_OF_ADVICE)
-        found = savings(switches, answer, attempt, profile.lacks)
+        found = savings(self._switches, answer, attempt, profile.lacks)
         return dataclasses.replace(answer, savings=found, assumptions=(*answer.assumptions, *said))
 
     def _attempts(self, profile: GpuProfile, sentence: str, said: set[str], left: int) -> Callable[[JobSpec], Estimate]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memplan.hardware.profile import GpuProfile
+from memplan.job.spec import DataDependent
 from memplan.measure.digest_records import HistoryDigest
 from memplan.snapshot.records import Snapshot
 from memplan.tracing.records import Folded, Phase
@@ -177,6 +178,28 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedPeak:
+    """The peak with one way of routing tokens to experts, and its moment."""
+
+    routing: DataDependent
+    """How routers choose, as ``--data-dependent`` says it."""
+    verdict: Verdict
+    """Does it fit? UNKNOWN where it cannot be traced."""
+    device_bytes: int | None = None
+    """Device peak, traced like the estimate itself; None where it cannot be."""
+    low_bytes: int | None = None
+    """Lower end of its interval."""
+    high_bytes: int | None = None
+    """Upper end."""
+    phase: Phase = "setup"
+    op: str = ""
+    module: str = ""
+    source: str = ""
+    reason: str = ""
+    """Why there are no figures; empty where there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fragmentation:
     """Shares at the peak: of what is reserved there, the breakdown's ``fragmentation`` is both together."""
 
@@ -277,6 +300,9 @@ class Estimate:
     """How likely lengths that differ run out of memory, where somebody asked."""
     savings: tuple[Saving, ...] = ()
     """What each optimization saves, where somebody asked (``--explain``); those that are on first."""
+    envelope: tuple[RoutedPeak, ...] = ()
+    """The peak with each way of routing tokens to experts, where somebody asked (``--explain``) and routers choose; the
+    mildest first."""
     price: Price | None = None
     """What the job's GPUs cost, where the user gave a table that says so (``--prices``)."""
 

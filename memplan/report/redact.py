@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from memplan.job.options import OPTIONS
 from memplan.measure.digest_records import HistoryDigest
-from memplan.measure.records import Estimate, RecordedEstimate
+from memplan.measure.records import Estimate, RecordedEstimate, RoutedPeak
 from memplan.report.draw.layout import source_line
 
 LIBRARIES = (
@@ -116,10 +116,21 @@ def redacted_estimate(estimate: Estimate, names: Names) -> Estimate:
         provenance=dict(_origin(*item, names) for item in estimate.provenance.items()),
         assumptions=names.sentences(estimate.assumptions),
         not_modelled=names.sentences(estimate.not_modelled),
+        envelope=tuple(_routed(each, names) for each in estimate.envelope),
         savings=tuple(
             replace(each, optimization=_typed(each.optimization), reason=" ".join(names.sentences([each.reason])))
             for each in estimate.savings
         ),
+    )
+
+
+def _routed(peak: RoutedPeak, names: Names) -> RoutedPeak:
+    return replace(
+        peak,
+        module=names.module(peak.module),
+        op=names.op(peak.op),
+        source=names.source(peak.source),
+        reason=" ".join(names.sentences([peak.reason])),
     )
 
 

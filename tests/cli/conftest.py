@@ -29,6 +29,8 @@ class Library:
     details: list[str] = field(default_factory=list)
     switches: list[tuple[Switch, ...]] = field(default_factory=list)
 
+    envelopes: list[bool] = field(default_factory=list)
+
     def estimate(
         self,
         spec: JobSpec,
@@ -39,6 +41,7 @@ class Library:
         progress: Callable[[str], None] | None,
         detail: str,
         switches: tuple[Switch, ...],
+        envelope: bool,
         cache: Cache | None,
     ) -> tuple[RecordedEstimate, ...]:
         self.specs.append(spec)
@@ -49,6 +52,7 @@ class Library:
             raise self.failure
         self.details.append(detail)
         self.switches.append(switches)
+        self.envelopes.append(envelope)
         return tuple(RecordedEstimate(estimate=answer, history=None) for answer in self.answers)
 
 

@@ -3,7 +3,18 @@
 from hypothesis import strategies as st
 
 from memplan.lifetime.records import Category
-from memplan.measure.records import Advice, Estimate, Fragmentation, GpuFacts, KvCache, Owner, PeakFacts, Price, Verdict
+from memplan.measure.records import (
+    Advice,
+    Estimate,
+    Fragmentation,
+    GpuFacts,
+    KvCache,
+    Owner,
+    PeakFacts,
+    Price,
+    RoutedPeak,
+    Verdict,
+)
 from tests.report.example_estimates import make_estimate
 
 SIZES = st.integers(0, 2**62) | st.integers(0, 2**20)
@@ -22,6 +33,20 @@ GPUS = st.builds(GpuFacts, name=NAMES, title=NAMES, total_bytes=SIZES, usable_by
 
 PRICES = st.builds(Price, per_hour=st.floats(0, 1e6), gpus=st.integers(1, 2**31), currency=NAMES)
 CACHES = st.builds(KvCache, bytes=SIZES, block_size=st.none() | st.integers(1, 2**31), blocks=SIZES, paged_bytes=SIZES)
+
+ROUTED = st.builds(
+    RoutedPeak,
+    routing=st.sampled_from(["balanced", "plausible", "worst"]),
+    verdict=st.sampled_from(Verdict),
+    device_bytes=st.none() | SIZES,
+    low_bytes=st.none() | SIZES,
+    high_bytes=st.none() | SIZES,
+    phase=st.sampled_from(["setup", "forward", "backward", "optimizer"]),
+    op=NAMES,
+    module=NAMES,
+    source=NAMES,
+    reason=NAMES,
+)
 
 
 @st.composite
@@ -65,4 +90,5 @@ def estimates(draw: st.DrawFn) -> Estimate:
         repeats=draw(st.booleans()),
         kv_cache=draw(st.none() | CACHES),
         price=draw(st.none() | PRICES),
+        envelope=tuple(draw(st.lists(ROUTED, max_size=3))),
     )

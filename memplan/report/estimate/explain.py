@@ -6,6 +6,7 @@ from rich.text import Text
 
 from memplan.measure.records import Estimate, Saving, Verdict
 from memplan.report.draw.layout import flow, hanging, pad, paragraphs, spread
+from memplan.report.estimate.envelope import envelope_lines
 from memplan.report.estimate.interval import interval_facts
 from memplan.report.estimate.job import DEFAULT, FLOP_UNITS, scaled
 from memplan.text import shorten
@@ -19,8 +20,9 @@ _VALUE_CELLS = 12
 def explanation(estimates: Sequence[Estimate], width: int) -> list[list[Text]]:
     """The blocks of the explanation: the first GPU's figures, then all GPUs' words."""
     first = estimates[0]
+    figures = [_figures(first, width), envelope_lines(first.envelope, width)]
     return [
-        [] if first.verdict is Verdict.UNKNOWN else _figures(first, width),
+        *([] if first.verdict is Verdict.UNKNOWN else figures),
         _savings(first.savings, width),
         *caveats(estimates, width),
         _provenance(first, width),

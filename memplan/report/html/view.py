@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from memplan.measure.digest_records import DigestSegment, HistoryDigest
 from memplan.measure.records import Advice, Estimate, Verdict
 from memplan.report.draw.layout import source_line
+from memplan.report.estimate.envelope import is_flat, moment
 from memplan.report.estimate.interval import rests_on
 from memplan.report.estimate.job import DEFAULT, FLOP_UNITS, job_items, scaled
 from memplan.report.estimate.owners import grouped
@@ -138,8 +139,11 @@ def _facts(estimate: Estimate) -> Iterator[tuple[str, str, bool]]:
             yield f"{name}, each rank", format_bytes(size), False
     if estimate.flops_per_step:
         yield "work per step", f"{scaled(estimate.flops_per_step, FLOP_UNITS)}FLOP", False
-    moment = (peak.phase, peak.module, peak.op.removesuffix(".default"), source_line(peak.source))
-    yield "peak reached in", " · ".join(word for word in moment if word), True
+    reached = (peak.phase, peak.module, peak.op.removesuffix(".default"), source_line(peak.source))
+    yield "peak reached in", " · ".join(word for word in reached if word), True
+    for each in () if is_flat(estimate.envelope) else estimate.envelope:
+        told = [each.reason] if each.device_bytes is None else [format_bytes(each.device_bytes), *moment(each)]
+        yield f"routing {each.routing}", " · ".join(told), True
     if peak.basis is not None:
         yield "basis of the interval", rests_on(peak.basis).removeprefix("interval from "), True
     if not estimate.repeats:
