@@ -280,8 +280,9 @@ class JobSpec:
     )  # fmt: skip
     """Tokens per block of a paged cache, for a what-if in ``generate`` mode."""
     data_dependent: DataDependent = option(
-        "balanced", help="Sizes that depend on values:", on_job_line="always", for_programs=True
-    )
+        "balanced", help="Sizes that depend on values:", on_job_line="always", for_programs=True,
+        page="usage.md#routing",
+    )  # fmt: skip
     """Assumption for sizes that depend on values: how routers choose experts (``tracing.routing``), and at worst, too,
     that boolean masks take every element."""
     assume: tuple[AssumedInteger, ...] = option(

@@ -39,6 +39,7 @@ def _peaks(spec: JobSpec, estimate: Estimate, attempt: Callable[[JobSpec], Estim
             routing=kind,
             verdict=answer.verdict,
             device_bytes=peak.device_bytes,
+            requested_bytes=peak.requested_bytes,
             low_bytes=peak.low_bytes,
             high_bytes=peak.high_bytes,
             phase=peak.phase,

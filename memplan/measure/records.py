@@ -187,6 +187,8 @@ class RoutedPeak:
     """Does it fit? UNKNOWN where it cannot be traced."""
     device_bytes: int | None = None
     """Device peak, traced like the estimate itself; None where it cannot be."""
+    requested_bytes: int | None = None
+    """Of it asked for and alive at once, whatever the allocator's segments make of that."""
     low_bytes: int | None = None
     """Lower end of its interval."""
     high_bytes: int | None = None

@@ -60,6 +60,7 @@ def test_text_goes_to_standard_output_plain_and_at_80_columns(run: Run, library,
     library.answers = (LONG, OOM)
     assert run("--explain") == 0
     assert any(switch.text == "--checkpoint full" for switch in library.switches[-1])
+    assert library.envelopes == [True]
     captured = capsys.readouterr()
     assert captured.err == ""
     assert "\x1b" not in captured.out

@@ -39,6 +39,7 @@ ROUTED = st.builds(
     routing=st.sampled_from(["balanced", "plausible", "worst"]),
     verdict=st.sampled_from(Verdict),
     device_bytes=st.none() | SIZES,
+    requested_bytes=st.none() | SIZES,
     low_bytes=st.none() | SIZES,
     high_bytes=st.none() | SIZES,
     phase=st.sampled_from(["setup", "forward", "backward", "optimizer"]),
