@@ -240,7 +240,7 @@ class Prediction(NamedTuple):
 def predicted(sample: Sample) -> Prediction:
     """Trace a sample on fake tensors."""
     device = DeviceTraits(kind="cpu")
-    values = Values(worst_case=False)
+    values = Values()
     with fake_world(), semantics(device, "auto") as means:
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.references.is_host)

@@ -178,7 +178,7 @@ def recording(device: DeviceTraits) -> Iterator[Recorder]:
     with ExitStack() as stack:
         stack.enter_context(fake_world())
         means = stack.enter_context(semantics(device, "auto"))
-        recorder = Recorder(device, means.scratch_rules, means.place_rule, Values(worst_case=False))
+        recorder = Recorder(device, means.scratch_rules, means.place_rule, Values())
         means.ask_host(recorder.references.is_host)
         stack.enter_context(recorder.attribution.watching())
         stack.enter_context(recorder)

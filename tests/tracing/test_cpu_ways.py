@@ -30,7 +30,7 @@ SMALL = 1024
 def recording():
     device = DeviceTraits(kind="cpu")
     with fake_world(), semantics(device, "auto") as means:
-        recorder = Recorder(device, means.scratch_rules, means.place_rule, Values(worst_case=False), bodies_of(device))
+        recorder = Recorder(device, means.scratch_rules, means.place_rule, Values(), bodies_of(device))
         recorder.recording = True
         with recorder.watching():
             yield recorder

@@ -25,7 +25,7 @@ Tensors = list[torch.Tensor]
 @contextlib.contextmanager
 def recording():
     with cpu_ways(), fake_world():
-        recorder = Recorder(DeviceTraits(kind="cpu"), CPU_RULES, None, Values(worst_case=False))
+        recorder = Recorder(DeviceTraits(kind="cpu"), CPU_RULES, None, Values())
         recorder.recording = True
         with recorder.watching():
             yield recorder

@@ -79,7 +79,7 @@ def features():
 
 def allocations_of(make, body):
     """Signed sizes of what a body allocates on fake tensors, and the ops of which nothing is known."""
-    recorder = Recorder(DeviceTraits(kind="cpu"), CPU_RULES, None, Values(worst_case=False))
+    recorder = Recorder(DeviceTraits(kind="cpu"), CPU_RULES, None, Values())
     with fake_world(), recorder.watching():
         operands = make(), features()
         recorder.recording = True

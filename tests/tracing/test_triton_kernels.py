@@ -76,7 +76,7 @@ def running(device: DeviceTraits = A100) -> Iterator[Run]:
     with ExitStack() as stack:
         stack.enter_context(fake_world())
         means = stack.enter_context(semantics(device, "auto"))
-        values = Values(worst_case=False)
+        values = Values()
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.references.is_host)
         noted = stack.enter_context(idle_kernels(device, recorder.references.forget, values.assume))

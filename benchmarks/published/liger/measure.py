@@ -91,7 +91,7 @@ def _recording(device: DeviceTraits) -> Iterator[Recorder]:
         for owner, name, value in as_of_transformers_4():
             stack.enter_context(mock.patch.object(owner, name, value))
         means = stack.enter_context(semantics(device, "auto"))
-        values = Values(worst_case=False)
+        values = Values()
         recorder = Recorder(device, means.scratch_rules, means.place_rule, values)
         means.ask_host(recorder.references.is_host)
         recorder.user_code = means.user_code

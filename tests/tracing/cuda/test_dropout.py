@@ -27,7 +27,7 @@ def test_training_keeps_a_boolean_mask_and_nothing_else():
 def test_the_mask_is_allocated_before_the_result():
     # Dropout.cu dropout_cuda: a byte per element, then the result.
     with fake_world():
-        recorder = Recorder(DeviceTraits(kind="cuda"), CUDA_RULES, None, Values(worst_case=False))
+        recorder = Recorder(DeviceTraits(kind="cuda"), CUDA_RULES, None, Values())
         x = torch.ones(4, 5)
         recorder.recording = True
         with recorder.watching():

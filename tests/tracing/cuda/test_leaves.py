@@ -32,7 +32,7 @@ def test_bags_of_embeddings_know_the_bag_of_each_index(mode, maxima):
 def recorded(attention, run):
     traits = DeviceTraits(kind="cuda")
     with fake_world(), semantics(traits, attention) as means:
-        recorder = Recorder(traits, means.scratch_rules, means.place_rule, Values(worst_case=False))
+        recorder = Recorder(traits, means.scratch_rules, means.place_rule, Values())
         means.ask_host(recorder.references.is_host)
         with recorder.watching():
             recorder.recording = True

@@ -74,7 +74,7 @@ def test_rules_take_what_operators_take(dtype, monkeypatch):
     traits = DeviceTraits(kind="cuda")
     ran = 0
     with fake_world(), semantics(traits, "auto") as means:
-        recorder = Recorder(traits, means.scratch_rules, means.place_rule, Values(worst_case=False))
+        recorder = Recorder(traits, means.scratch_rules, means.place_rule, Values())
         means.ask_host(recorder.references.is_host)
         with recorder.watching():
             for op in op_db:
