@@ -21,7 +21,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 import memplan.tracing.inductor as inductor
 from memplan.errors import UsageError
 from memplan.tracing.compiled import NOTE, UNUSED
-from memplan.tracing.inductor.guards import _get
+from memplan.tracing.inductor.guards import _get, _set
 from memplan.tracing.inductor.structure import TensorSlot, described, emptied, filled
 from memplan.tracing.records import DeviceTraits, Trace
 from tests.tracing.jobs import CPU, source, trace
@@ -507,6 +507,21 @@ def indices(draw: st.DrawFn) -> tuple[Any, ...]:
 def test_indexing_by_way_of_the_dispatcher_is_torchs_own(index: tuple[Any, ...]) -> None:
     tensor = torch.arange(60).reshape(4, 3, 5)
     assert torch.equal(_get(tensor, index), tensor[index])
+
+
+@given(indices(), st.booleans())
+def test_writing_by_way_of_the_dispatcher_is_torchs_own(index: tuple[Any, ...], is_tensor: bool) -> None:
+    one, other = (torch.arange(60).reshape(4, 3, 5) for _ in range(2))
+    value: Any = torch.tensor(-1) if is_tensor else -1
+    _set(one, index, value)
+    other[index] = value
+    assert torch.equal(one, other)
+
+
+def test_what_a_mask_picks_is_written_in_place() -> None:
+    tensor = torch.arange(6).reshape(2, 3)
+    _set(tensor, tensor > 3, 0)
+    assert tensor.tolist() == [[0, 1, 2], [3, 0, 0]]
 
 
 def test_torch_is_as_before() -> None:

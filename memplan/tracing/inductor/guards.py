@@ -42,15 +42,28 @@ def _contiguous(tensor: torch.Tensor, memory_format: torch.memory_format = torch
 
 
 def _set(tensor: torch.Tensor, index: Index | tuple[Index, ...], value: Any) -> None:
-    target = _get(tensor, index)
-    if isinstance(value, torch.Tensor):
+    """``tensor[index] = value``: what is picked by tensors is put in place, and no copy of it changed."""
+    target, picked = _sliced(tensor, index)
+    if any(each is not None for each in picked):
+        is_tensor = isinstance(value, torch.Tensor)
+        given = value if is_tensor else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+        aten.index_put_.default(target, picked, given)
+    elif isinstance(value, torch.Tensor):
         target.copy_(value)
     else:
         target.fill_(value)
 
 
 def _get(tensor: torch.Tensor, index: Index | tuple[Index, ...]) -> torch.Tensor:
-    """``tensor[index]`` (torch/csrc/autograd/python_variable_indexing.cpp ``applySlicing``)."""
+    """``tensor[index]``."""
+    tensor, picked = _sliced(tensor, index)
+    if any(each is not None for each in picked):
+        tensor = aten.index.Tensor(tensor, picked)
+    return tensor
+
+
+def _sliced(tensor: torch.Tensor, index: Index | tuple[Index, ...]) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+    """What is left to be picked by tensors (torch/csrc/autograd/python_variable_indexing.cpp ``applySlicing``)."""
     items = index if isinstance(index, tuple) else (index,)
     picked: list[torch.Tensor | None] = []
     dim = 0
@@ -73,6 +86,4 @@ def _get(tensor: torch.Tensor, index: Index | tuple[Index, ...]) -> torch.Tensor
             chosen = torch.as_tensor(item, device=tensor.device)
             picked.append(chosen)
             dim += chosen.dim() if chosen.dtype is torch.bool else 1
-    if any(each is not None for each in picked):
-        tensor = aten.index.Tensor(tensor, picked)
-    return tensor
+    return tensor, picked
