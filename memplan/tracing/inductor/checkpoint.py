@@ -22,7 +22,7 @@ def tagged_checkpoints() -> AbstractContextManager[None]:
     """
     return replaced(
         (
-            *(Replacement(row.path, _without_reentrant) for row in NON_REENTRANT),
+            *(Replacement(row.path, _BY_NAME.get(row.name, _without_reentrant)) for row in NON_REENTRANT),
             Replacement("torch.utils.checkpoint.CheckpointFunction.apply", _reentrant),
         )
     )
@@ -41,6 +41,26 @@ def _without_reentrant(
     finds that it is compiled (torch/utils/checkpoint.py ``_CachingTorchDispatchMode``); other contexts leave the marks.
     """
     del function, preserve, options, keywords
+    return _marking(context_fn)
+
+
+def _without_reentrant_impl(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    context_fn: Callable[[], tuple[Any, Any]] = noop_context_fn,
+    **options: Any,
+) -> Iterator[None]:
+    """The same as later releases call it."""
+    del function, args, kwargs, options
+    return _marking(context_fn)
+
+
+_BY_NAME = {"_checkpoint_without_reentrant_generator_impl": _without_reentrant_impl}
+
+
+def _marking(context_fn: Callable[[], tuple[Any, Any]]) -> Iterator[None]:
     forward, _ = context_fn()
     with _marked() as number, forward:
         if hasattr(forward, "ac_graph_id"):
