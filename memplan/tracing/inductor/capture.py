@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 
+from memplan.errors import EstimateError
 from memplan.seam.compiler import LocalSource
 from memplan.seam.fake import detect_fake_mode
 from memplan.seam.modes import disable_current_modes
@@ -27,16 +29,22 @@ class _Seen(TorchFunctionMode):
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         super().__init__()
-        self._index = {id(tensor): index for index, tensor in enumerate(tensors)}
+        self._index = {id(part): index for index, tensor in enumerate(tensors) for part in (tensor, _local(tensor))}
         self.order: dict[int, None] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Look at the arguments and go on."""
-        found = [self._index.get(id(tensor)) for tensor in tensors_in([*args, *(kwargs or {}).values()])]
+        given = tensors_in([*args, *(kwargs or {}).values()])
+        found = [self._index.get(id(part)) for tensor in given for part in (tensor, _local(tensor))]
         self.order.update((index, None) for index in found if index is not None)
         return func(*args, **(kwargs or {}))
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a DTensor this rank's part, which methods of it hand out that are no functions of torch's (``to_local``)."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
 
 
 def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -46,10 +54,23 @@ def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    made = _like_shared(tensor) if isinstance(tensor, DTensor) else _like_plain(tensor)
     if isinstance(tensor, torch.nn.Parameter):
-        return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+        return torch.nn.Parameter(made.detach(), requires_grad=tensor.requires_grad)
     return made.requires_grad_(tensor.requires_grad)
+
+
+def _like_plain(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+
+
+def _like_shared(tensor: Any) -> torch.Tensor:
+    """A DTensor with a part of its own, on the same mesh: AOTAutograd takes it apart where it is given one."""
+    names, rest = tensor.__tensor_flatten__()
+    parts = {name: getattr(tensor, name) for name in names}
+    parts["_local_tensor"] = _like_plain(tensor._local_tensor)
+    made: torch.Tensor = tensor.__tensor_unflatten__(parts, rest, tensor.shape, tensor.stride())
+    return made.detach()
 
 
 def rehearsed(function: Flat, tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
@@ -83,7 +104,25 @@ def captured(
     """
     with disable_current_modes(), lowering(device):
         run: Flat = compiler(_graph(function, tensors, results), tensors)
-    return run
+    return _explaining(run)
+
+
+def _explaining(run: Flat) -> Flat:
+    """Say in plain words where torch compiles what it then cannot run."""
+
+    def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        try:
+            return run(*tensors)
+        except AssertionError as error:
+            if "DeviceMesh" not in str(error):
+                raise
+            raise EstimateError(
+                f"torch {torch.__version__} compiles these checkpointed layers, but cannot run them under tensor"
+                " parallelism: it saves their device mesh for backward as if it were a tensor",
+                hint="a real run of torch 2.13 fails too; torch 2.14 runs it, and --compile eager traces it",
+            ) from error
+
+    return call
 
 
 def _graph(function: Flat, tensors: Sequence[torch.Tensor], results: int) -> torch.fx.GraphModule:

@@ -7,6 +7,7 @@ from traceback import clear_frames
 from typing import Any, NamedTuple
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from memplan.seam.find import SeamError
 from memplan.tracing.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
@@ -123,6 +124,8 @@ class TakenCall:
         self.key = (
             described(self.empty),
             tuple((tuple(each.shape), each.stride(), each.dtype, each.requires_grad) for each in self.tensors),
+            # How ranks share each.
+            tuple(each._spec if isinstance(each, DTensor) else None for each in self.tensors),
             tuple(module.training for root in modules for module in root.modules()),
             _state(),
         )
