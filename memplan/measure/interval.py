@@ -146,6 +146,23 @@ def classify(spec: JobSpec, profile: GpuProfile, measured: Measured) -> str:
     return "full" if spec.checkpoint == "none" else "checkpointed"
 
 
+def least_high(profile: GpuProfile, spec: JobSpec, device_bytes: int) -> int:
+    """Upper end of the interval of a job that takes so many device bytes at least, whatever its class proves to be."""
+    ratios = (shipped_residuals().basis(each).high_ratio for each in _possible(spec, profile))
+    allocated = max(0, device_bytes - profile.context_bytes)
+    stretched = math.ceil(allocated * min(ratios)) + (profile.context_high_bytes or profile.context_bytes)
+    return max(device_bytes, stretched) if allocated else device_bytes
+
+
+def _possible(spec: JobSpec, profile: GpuProfile) -> tuple[str, ...]:
+    """Classes that ``classify`` may find for a job, by its options alone."""
+    if profile.kind != "cuda":
+        return (profile.kind,)
+    if spec.parallel.ranks > 1 or spec.compile != "eager":
+        return ("sharded",) if spec.parallel.ranks > 1 else ("compiled",)
+    return ("cnn", "inference") if spec.mode != "train" else ("cnn", "qlora", "lora", "full", "checkpointed")
+
+
 def _cudnn_moves(measured: Measured) -> bool:
     """Does what cuDNN's kernels take move the peak? Scratch of other kernels is known between bounds, too."""
     calls = any(op.name.split(".")[1] in _OF_CUDNN for op in measured.lifetimes.trace.ops if op.name.count(".") > 1)

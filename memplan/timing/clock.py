@@ -88,7 +88,7 @@ class _Clocks:
         self._cpu = -rates.dispatch
         self._compute = self._network = self._sending = self._host = 0.0
         self._taken = self._fetched = self._room = self._at_fetch = 0.0
-        self._communication = self._exposed = self._waited = self._paging = 0.0
+        self._communication = self._exposed = self._waited = self._paging = self._passes = 0.0
 
     def play_often(self, ops: Sequence[Op], times: int) -> None:
         """Run ops so many times in a row; once one takes as long on all clocks as the one before it, so do all."""
@@ -114,6 +114,7 @@ class _Clocks:
             # Before the optimizer all must be there; in backward, an update needs its own gradient alone.
             if ends and not self._spec.optimizer_in_backward:
                 self._wait_for_all()
+                self._passes = self._passes or self._compute
             if collective is not None:
                 self._communicate(collective)
             elif moved := self._moved(op):
@@ -142,6 +143,7 @@ class _Clocks:
             bubble=idle,
             total=self._compute + idle,
             paging=self._paging,
+            passes=self._passes * (1 + bubble),
         )
 
     def _run(self, op: Op) -> None:

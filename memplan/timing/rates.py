@@ -34,6 +34,8 @@ class StepTime:
     """From one step's begin to the next one's."""
     paging: float = 0.0
     """The part of ``offload`` in which paged optimizer states come and go, once per step."""
+    passes: float = 0.0
+    """What has passed when the optimizer begins, a pipeline's bubble included; 0 where it runs in backward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

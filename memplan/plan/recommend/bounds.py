@@ -3,10 +3,12 @@
 Four laws, each checked whenever two traces meet it; a job that breaks one has no bounds any more (``holds``):
 
 - A way that recomputes, offloads activations, or cuts the batch into more micro-batches does all that the plain way
-  does and more: it takes as long at least.
+  does and more: it takes as long at least. So does one that cuts its loss, once two traces have shown it of this model.
 - Passes and the optimizer's update are apart: of two ways whose passes are equal, each takes its own update on top.
-- However a batch is spread over ranks, the busiest has the average of the work that goes by the samples.
-- With a larger micro-batch every tensor is as large at least. What kernels take for themselves need not be.
+- However a batch is spread over ranks, the busiest has the average of the work that goes by the samples, and in a
+  pipeline waits for its bubble.
+- With a larger micro-batch every tensor is as large at least. What kernels take for themselves need not be. However
+  ranks share the state, activations of as many samples are the same.
 
 What is said of micro-batches holds between the smallest and the largest that were compared and multiply as often: a
 program may do something else with others. For the same reason a failure speaks for other micro-batches only where its
@@ -14,26 +16,24 @@ own works otherwise.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import get_args
 
 from memplan.hardware.profile import GpuProfile
-from memplan.job.parallel import Parallel
 from memplan.job.spec import JobSpec, Precision, ScriptTarget
-from memplan.lifetime.records import Category
 from memplan.plan.recommend.evaluate import Evaluation
 from memplan.plan.recommend.floors import MemoryFloor
 from memplan.plan.recommend.records import Candidate, Evaluated, Group
-from memplan.plan.recommend.space import under_deepspeed
+from memplan.plan.recommend.states import States, degree, elements_of, gathered_of, kept_of, states_of
+from memplan.timing.clock import bubble_share
 from memplan.timing.rates import Rates
 
 SPLIT = ("batch_size", "grad_accum")
-ADDING = ("checkpoint", "offload_activations", *SPLIT)
+ADDING = ("checkpoint", "offload_activations", "loss_chunks", *SPLIT)
 """Fields that only add work to the plainest way."""
 UPDATE = ("optimizer", "optimizer_impl", "optimizer_in_backward")
 """Fields of the update, which no forward or backward depends on."""
-PASSES = (*ADDING, "loss_chunks", "attention", "compress_activations")
+PASSES = (*ADDING, "attention", "compress_activations")
 """Fields that no update depends on."""
 ELSEWHERE: tuple[Group, ...] = ("parallel", "precision", "optimizer", "lora", "quantize", "attention")
 """Changes with which something may work that fails without them."""
@@ -45,8 +45,7 @@ ROUNDING = 1e-9
 class _Traced:
     evaluated: Evaluated
     floor: MemoryFloor
-    states: Mapping[Category, float]
-    """Bytes at the peak of the optimizer's step."""
+    states: States
 
     @property
     def spec(self) -> JobSpec:
@@ -72,6 +71,7 @@ class Bounds:
         self._keys: dict[tuple[int, tuple[str, ...]], tuple[JobSpec, tuple[str, ...]]] = {}
         self._failed: list[_Failed] = []
         self._compared = (0, 0)
+        self._is_loss_cut = False
         self.holds = True
         """Has no trace contradicted a bound?"""
 
@@ -90,6 +90,8 @@ class Bounds:
         alike = self._alike_but(traced.spec, SPLIT)
         sizes = [each.spec.batch_size for each in alike if each.floor.forward_kernels == outcome.floor.forward_kernels]
         self._compared = max(self._compared, (min(sizes), max(sizes)), key=lambda ends: ends[1] - ends[0])
+        uncut = {each.spec.loss_chunks for each in self._alike_but(traced.spec, _LOSS)}
+        self._is_loss_cut |= len(uncut) > 1 and not traced.spec.offload_activations
         self.holds &= all(map(self._agrees, self._traced))
 
     def failure(self, candidate: Candidate) -> str:
@@ -104,11 +106,11 @@ class Bounds:
         """Device bytes that a way needs at least; 0 where nothing is known."""
         if not self.holds:
             return 0
-        spec = candidate.spec
+        spec, known = candidate.spec, self._apart.values()
         held = max((self._held(each, spec) for each in self._alike_but(spec, _SIZES)), default=0.0)
-        states = max((states_of(each.states, each.spec, spec) for each in self._apart.values()), default=0.0)
-        elements = max((elements_of(each.floor, each.spec, spec) for each in self._apart.values()), default=0.0)
-        most = max(held, states, elements)
+        states = max((states_of(each.floor, each.states, each.spec, spec) for each in known), default=0.0)
+        elements = max((elements_of(each.floor, each.spec, spec) for each in known), default=0.0)
+        most = max(held, states, elements, self._forward(spec))
         return int(most) + self._profile.context_bytes if most else 0
 
     def least_seconds(self, candidate: Candidate) -> float:
@@ -117,12 +119,20 @@ class Bounds:
             return 0.0
         spec = candidate.spec
         whole = [each.evaluated.time.total for each in self._plainer(spec, ADDING)]
-        passes = [each.evaluated.time.compute - each.evaluated.time.optimizer for each in self._plainer(spec, _BOTH)]
-        update = min((each.evaluated.time.optimizer for each in self._alike_but(spec, PASSES)), default=0.0)
+        # An update in backward brings kernels of its own into the passes.
+        own_passes = [each for each in self._plainer(spec, _BOTH) if _updates_no_earlier(each.spec, spec)]
+        plainer = [each.evaluated.time for each in own_passes]
+        kernels = max((each.compute - each.optimizer for each in plainer), default=0.0)
+        # What is updated in backward hides what is waited for there.
+        passes = max((each.passes for each in plainer), default=0.0)
+        # Of several stages the slowest is known, whose update need not be the longest.
+        own = self._alike_but(spec, PASSES) if spec.parallel.pipeline == 1 else []
+        update = min((each.evaluated.time.optimizer for each in own), default=0.0)
+        apart = passes + update * (not spec.optimizer_in_backward)
         products = (self._products(each, candidate) for each in self._apart.values())
         spread = [each for each in self._spread(spec) if _same_batch(each, candidate)]
-        of_samples = (each.floor.sample_seconds for each in spread)
-        return max(max(whole, default=0.0), max(passes, default=0.0) + update, *products, *of_samples, 0.0)
+        busy = max((each.floor.sample_seconds for each in spread), default=0.0) * (1 + bubble_share(spec.parallel))
+        return max(max(whole, default=0.0), kernels + update, apart, *products, busy, 0.0)
 
     def _agrees(self, traced: _Traced) -> bool:
         candidate = traced.evaluated.candidate
@@ -151,8 +161,14 @@ class Bounds:
             # Turns of a ring and exchanged tokens run other kernels.
             return []
         alike = [each for each in self._alike_but(spec, _SPREAD) if self._may_tell(each.spec, spec)]
-        plain = [each for each in alike if _degree(each.spec.parallel) == 1 and not each.spec.offload_activations]
-        return [each for each in plain if each.spec.checkpoint in ("none", spec.checkpoint)]
+        # Layers that ranks share are known by one stage of them, or by whole ones.
+        plain = [each for each in alike if degree(each.spec.parallel) in (1, _stage(each.spec, spec))]
+        recomputing = ("none", spec.checkpoint)
+        return [
+            each
+            for each in plain
+            if each.spec.checkpoint in recomputing and not each.spec.offload_activations and self._cuts(each.spec, spec)
+        ]
 
     def _adds(self, plain: JobSpec, spec: JobSpec) -> bool:
         if plain.batch_size * plain.grad_accum != spec.batch_size * spec.grad_accum:
@@ -161,7 +177,14 @@ class Bounds:
         # What is recomputed need not come back from the host: of ways that offload, checkpointing may be the faster.
         recomputes_more = plain.checkpoint == "none" and not plain.offload_activations
         recomputes = plain.checkpoint == spec.checkpoint or recomputes_more
-        return cut and recomputes and plain.offload_activations <= spec.offload_activations
+        offloads = plain.offload_activations <= spec.offload_activations
+        return cut and recomputes and offloads and self._cuts(plain, spec)
+
+    def _cuts(self, plain: JobSpec, spec: JobSpec) -> bool:
+        """Is the loss in as many parts, or is it known that these only add to the plain one?"""
+        # Logits that are made again need not come back from the host, either.
+        adds = plain.loss_chunks == 1 and not plain.offload_activations
+        return plain.loss_chunks == spec.loss_chunks or (adds and self._is_loss_cut)
 
     def _fails_with(self, failed: _Failed, micro_batch: int) -> bool:
         """Does what failed fail with another micro-batch? Not if that was the cause: with it something else works."""
@@ -189,10 +212,27 @@ class Bounds:
         is_same_update = known.optimizer_impl == spec.optimizer_impl
         return max((size for phase, size in live.items() if is_same_update or phase != "optimizer"), default=0.0)
 
+    def _forward(self, spec: JobSpec) -> float:
+        """Bytes in forward: states that are kept, and what is gathered then or activations of such samples."""
+        known = self._apart.values()
+        kept = max((kept_of(each.floor, each.states, each.spec, spec) for each in known), default=0.0)
+        gathered = max((gathered_of(each.floor, each.states, each.spec, spec) for each in known), default=0.0)
+        alike = [each for each in self._alike_but(spec, _SAVED) if self._saves(each.spec, spec)]
+        return kept + max((gathered, *(each.floor.activations for each in alike)))
+
+    def _saves(self, known: JobSpec, spec: JobSpec) -> bool:
+        """Has a way all activations of another? What an implementation of data parallelism casts, another does not."""
+        if degree(known.parallel) > 1 or degree(spec.parallel) > 1 or known.parallel.data != spec.parallel.data:
+            return False
+        # Outputs of a former micro-batch may be there, too.
+        is_first = known.grad_accum == 1 or spec.grad_accum > 1
+        smaller = known.batch_size <= spec.batch_size and self._is_compared(known.batch_size, spec.batch_size)
+        return is_first and smaller
+
     def _products(self, traced: _Traced, candidate: Candidate) -> float:
         """Seconds of the products, which all ways compute: the busiest rank has the average of all ranks at least."""
         known, spec, floor = traced.spec, candidate.spec, traced.floor
-        if not _same_batch(traced, candidate) or _degree(known.parallel) > 1 or spec.quantize != known.quantize:
+        if not _same_batch(traced, candidate) or degree(known.parallel) > 1 or spec.quantize != known.quantize:
             return 0.0
         if not self._may_tell(known, spec):
             return 0.0
@@ -216,67 +256,22 @@ class Bounds:
 _SIZES = (*SPLIT, "optimizer_impl")
 _BOTH = (*ADDING, *UPDATE)
 _SPREAD = (*_BOTH, "parallel")
-_FREE = (SPLIT, ADDING, PASSES, _SIZES, _BOTH, _SPREAD)
+_SAVED = (*SPLIT, *UPDATE, "parallel")
+_LOSS = ("loss_chunks",)
+_FREE = (SPLIT, ADDING, PASSES, _SIZES, _BOTH, _SPREAD, _SAVED, _LOSS)
+
+
+def _updates_no_earlier(known: JobSpec, spec: JobSpec) -> bool:
+    return known.optimizer_in_backward <= spec.optimizer_in_backward
+
+
+def _stage(known: JobSpec, spec: JobSpec) -> int:
+    """The degree of a known way if it shares layers as another does, and nothing else."""
+    return known.parallel.tensor if known.parallel.tensor == spec.parallel.tensor else 1
 
 
 def _same_batch(traced: _Traced, candidate: Candidate) -> bool:
     return traced.evaluated.candidate.global_batch == candidate.global_batch
-
-
-def states_of(states: Mapping[Category, float], known: JobSpec, spec: JobSpec) -> float:
-    """Bytes of weights, gradients and optimizer states that a way cannot do without, by those of another.
-
-    Args:
-        states: Of a traced way, in its optimizer's step.
-        known: That way.
-        spec: The way that was not traced.
-    """
-    same_ranks = known.parallel == spec.parallel
-    whole = known.parallel.data in ("none", "ddp") and _degree(known.parallel) == 1
-    if not same_ranks and not whole:
-        return 0.0
-    part = 1.0 if same_ranks else _share(spec.parallel)
-    weights, gradients, update = (states.get(each, 0.0) for each in _STATES)
-    if spec.precision != known.precision or under_deepspeed(spec) != under_deepspeed(known):
-        # 16 bits instead of 32, at most; what was in 16 bits before is not less.
-        weights, gradients, update = weights / 2, gradients / 2, update / 2
-    if spec.lora != known.lora or spec.quantize != known.quantize:
-        gradients = update = 0.0
-    if spec.quantize != known.quantize:
-        weights /= 8  # 4 bits instead of 32.
-    if spec.optimizer != known.optimizer:
-        update = 0.0
-    if spec.optimizer_in_backward or known.optimizer_in_backward:
-        gradients = 0.0
-    return part * (weights + gradients + update)
-
-
-def elements_of(floor: MemoryFloor, known: JobSpec, spec: JobSpec) -> float:
-    """Bytes of weights and gradients at a byte an element, by the counts of a way on any ranks.
-
-    Args:
-        floor: Of a traced way.
-        known: That way.
-        spec: The way that was not traced.
-    """
-    if spec.quantize != "none" or isinstance(spec.target, ScriptTarget):
-        # Four bits an element, or whatever a program makes of them.
-        return 0.0
-    learns = spec.mode == "train" and spec.lora == known.lora and not spec.optimizer_in_backward
-    return _share(spec.parallel) * (floor.parameters + floor.trainable_parameters * learns)
-
-
-_STATES = (Category.PARAMETER, Category.GRADIENT, Category.OPTIMIZER_STATE)
-
-
-def _share(parallel: Parallel) -> float:
-    """Share of the whole model's state that the rank with most of it has at least."""
-    return 0.0 if parallel.offload else parallel.replicas / parallel.ranks
-
-
-def _degree(parallel: Parallel) -> int:
-    """Ranks that share the work of one sample, or the layers or experts that do it."""
-    return parallel.tensor * parallel.context * parallel.pipeline * parallel.expert
 
 
 def _texts(candidate: Candidate) -> frozenset[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from memplan.job.spec import JobSpec
 from memplan.measure.over import over
 from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.evaluate import Evaluation
@@ -12,6 +13,8 @@ from memplan.units import Bytes, format_bytes
 
 Cost = Callable[[float, float], float]
 """Device bytes and seconds of a step → what ways are ranked by."""
+Needed = Callable[[JobSpec, int], int]
+"""A job and its device bytes → bytes that must be within the limit."""
 
 
 class Certificate:
@@ -25,8 +28,10 @@ class Certificate:
         limit_bytes: float,
         limit_seconds: float | None,
         cost: Cost,
+        needed: Needed,
     ) -> None:
         """Look at what is traced as it comes."""
+        self._needed = needed
         self._bounds, self._outcomes, self._cost = bounds, outcomes, cost
         self._limit_bytes, self._limit_seconds = limit_bytes, limit_seconds or inf
 
@@ -51,9 +56,10 @@ class Certificate:
         if failed:
             return failed
         size, seconds = self._bounds.least_bytes(candidate), self._bounds.least_seconds(candidate)
-        if size > self._limit_bytes:
+        needed = self._needed(candidate.spec, size)
+        if needed > self._limit_bytes:
             limit = int(self._limit_bytes)
-            return f"at least {over(size, size, limit)} the {format_bytes(limit)} for the step, by a bound"
+            return f"at least {over(size, needed, limit)} the {format_bytes(limit)} for the step, by a bound"
         if seconds > self._limit_seconds:
             return f"at least {seconds:.2f} s a step, {self._limit_seconds:g} s allowed"
         return ""

@@ -51,6 +51,8 @@ class MemoryFloor:
     """Most requested bytes of each phase, without what kernels take for themselves."""
     live_without_gradients: Mapping[Phase, int] = field(default_factory=dict)
     """The same without gradients of parameters, which wait between micro-batches and nowhere else."""
+    activations: int = 0
+    """Most bytes of activations alone, in forward."""
     products: float = 0.0
     """FLOPs of matrix products and convolutions in one step of one rank, the optimizer aside."""
     forward_products: float = 0.0
@@ -75,6 +77,7 @@ def floor_of(lifetimes: Lifetimes, rates: Rates) -> MemoryFloor:
     return MemoryFloor(
         live=_most_live(lifetimes, ()),
         live_without_gradients=_most_live(lifetimes, (Category.GRADIENT,)),
+        activations=_most_live(lifetimes, _NO_ACTIVATIONS).get("forward", 0),
         products=products,
         forward_products=forward,
         has_fixed_products=any(op.name.startswith(PRODUCTS) for op in work.fixed),
@@ -83,6 +86,9 @@ def floor_of(lifetimes: Lifetimes, rates: Rates) -> MemoryFloor:
         parameters=trace.model.parameters,
         trainable_parameters=trace.model.trainable_parameters,
     )
+
+
+_NO_ACTIVATIONS = tuple(each for each in Category if each != Category.ACTIVATION)
 
 
 def _most_live(lifetimes: Lifetimes, without: tuple[Category, ...]) -> Mapping[Phase, int]:

@@ -101,6 +101,7 @@ class _Searching:
             limit_bytes=self._ways.limit,
             limit_seconds=search.limits.step_seconds,
             cost=self._ways.cost,
+            needed=self._ways.needed,
         )
         self._singles: tuple[Candidate, ...] = ()
         self._unproved: list[Combination] = []

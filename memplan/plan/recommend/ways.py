@@ -6,6 +6,7 @@ from math import inf
 from memplan.errors import EstimateError
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
+from memplan.measure.interval import least_high
 from memplan.plan.batch.headroom import limit_of
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import JobChange
@@ -142,6 +143,10 @@ class Ways:
         given = self._traces.evaluated(self.given)
         margin = 1.0 if self._search.limits.utilization else given.high_bytes / given.device_bytes
         return predicted.device_bytes * margin - self.limit
+
+    def needed(self, spec: JobSpec, device_bytes: int) -> int:
+        """Bytes that must be within the limit where a job takes so many at least."""
+        return device_bytes if self._search.limits.utilization else least_high(self._profile, spec, device_bytes)
 
     def cost(self, device_bytes: float, seconds: float) -> float:
         """What ways are ranked by."""

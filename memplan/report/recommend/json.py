@@ -3,6 +3,7 @@
 from memplan.contract.document import Document, head
 from memplan.contract.table import Table
 from memplan.plan.recommend.records import Candidate, Evaluated, Recommendation, Rejected, Remedy, SingleChange
+from memplan.timing.rates import StepTime
 
 
 def _parallel(candidate: Candidate) -> str:
@@ -33,6 +34,7 @@ DOCUMENT = Document(
             spread=("candidate",),
             omit=("stage_bytes",),
         ),
+        StepTime: Table(omit=("passes",)),
         SingleChange: Table(spread=("candidate",)),
         Rejected: Table(spread=("candidate",)),
         Remedy: Table(keys={"configuration": "evaluated"}),
