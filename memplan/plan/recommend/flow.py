@@ -20,6 +20,7 @@ from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.certificate import Certificate
 from memplan.plan.recommend.checkpoint_plan import TRACES, Planning, budget_for, can_be_planned, in_its_place
 from memplan.plan.recommend.evaluate import work
+from memplan.plan.recommend.probes import Probes, plainness
 from memplan.plan.recommend.records import (
     NO_BETTER,
     NOT_TRACED,
@@ -189,7 +190,7 @@ class _Searching:
                 hopeful = [each for each in hopeful if ways.expected(each)[0] < ways.lowest()]
             else:
                 hopeful.sort(key=lambda each: (usual_rank(each[0].candidate), ways.expected(each)))
-            if not self._run_first(hopeful):
+            if not self._run_first([each for each, _ in hopeful]):
                 return
 
     def _prove(self) -> None:
@@ -199,15 +200,27 @@ class _Searching:
         while found := ways.predicted(self._open()):
             # A small batch that does not fit speaks for all larger ones, a large one that is slow for all smaller ones.
             found.sort(key=lambda each: each[0].candidate.spec.batch_size * (-1 if ways.should_fit(each[1]) else 1))
-            chosen = _once(found)
-            chosen.sort(key=lambda each: self._certificate.least_cost(each[0].candidate))
-            if not self._run_first(chosen):
+            chosen = [each for each, _ in _once(found)]
+            chosen.sort(key=lambda each: (self._certificate.least_cost(each.candidate), plainness(each)))
+            if not self._run_first(self._probes(chosen)):
                 return
             self._explore()
 
-    def _run_first(self, ways: Sequence[Way]) -> bool:
+    def _probes(self, ways: Sequence[Combination]) -> Sequence[Combination]:
+        """What to trace to prove these; where nothing fits, they themselves."""
+        lowest = self._ways.lowest()
+        if lowest == inf:
+            return ways
+        probes = Probes(
+            self._ways.all,
+            is_traced=lambda each: self._traces.has(each.candidate),
+            is_slower=lambda each: self._ways.cost_so_far(each) >= lowest,
+        )
+        return probes.of(ways)
+
+    def _run_first(self, ways: Sequence[Combination]) -> bool:
         """Trace as many as there are processes; has anything come of it?"""
-        candidates, count = [each.candidate for each, _ in ways], self._traces.at_once
+        candidates, count = [each.candidate for each in ways], self._traces.at_once
         return self._traces.run(candidates[:count], then=candidates[count:], share=SEARCHED)
 
     def _look_further(self) -> None:

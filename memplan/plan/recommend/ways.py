@@ -163,6 +163,13 @@ class Ways:
         cost = self.cost(predicted.device_bytes, predicted.step_seconds)
         return cost, len(combination.changes), predicted.device_bytes
 
+    def cost_so_far(self, way: Combination) -> float:
+        """Return what a way costs, or should cost."""
+        if not self._traces.has(way.candidate):
+            return self.expected((way, self._predictor().predict(way)))[0]
+        known = self._traces.of(way.candidate).evaluated
+        return inf if known is None else self.cost_of(known)
+
     # The job as given.
 
     def _changes_of_given(self, *, experts: bool = False) -> tuple[JobChange, ...]:
