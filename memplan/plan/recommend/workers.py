@@ -80,7 +80,9 @@ class Workers:
             until: The same for those that run: they are abandoned.
         """
         latest, wanted = min(begin_until, until), set(map(key_of, candidates))
-        waiting, fillers = iter(candidates), iter(meanwhile)
+        # What another run began for want of anything else may end before it is its turn in this one.
+        ended: set[str] = set()
+        waiting, fillers = (each for each in candidates if key_of(each) not in ended), iter(meanwhile)
         try:
             while True:
                 self._begin(waiting, function, latest)
@@ -90,7 +92,9 @@ class Workers:
                 if self._time_is_over(until):
                     self.abandon()
                     return
-                yield from self._ended(latest, until)
+                for outcome in self._ended(latest, until):
+                    ended.add(key_of(outcome.candidate))
+                    yield outcome
         except BaseException:  # An interrupt among them.
             self.abandon()
             raise
