@@ -142,6 +142,7 @@ _OWN_CHECKPOINTS = "from torch.utils.checkpoint import checkpoint\n" + _MLP.repl
     "nn.functional.gelu(self.up(x))",
     "checkpoint(lambda each: nn.functional.gelu(self.up(each)), x, use_reentrant=False)",
 )
+_NODES = ("split", "offload", "precision", "optimizer", "lora", "quantize")
 _RANKS = ("split", "loss", "offload", "precision", "optimizer", "optimizer-step", "attention", "lora", "quantize")
 
 
@@ -188,5 +189,6 @@ MODELS = (
     _job("llama-adapted", _LLAMA, 4, ("split", "precision", "optimizer"), ("lora", "quantize")),
     _job("mlp-ranks", _MLP, 4, _RANKS, gpus=4),
     _job("llama-ranks", _LLAMA, 4, _RANKS, gpus=8),
+    _job("llama-nodes", _LLAMA, 2, _NODES, gpus=16, precision="bf16"),
 )
 """Fields of each job, and of its search."""
