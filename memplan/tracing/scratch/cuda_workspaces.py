@@ -13,6 +13,7 @@ nothing else has used it, and stays: the forward thread has one, the autograd th
 """
 
 import os
+import re
 
 import torch
 
@@ -21,6 +22,8 @@ from memplan.tracing.scratch.cuda_shapes import argument, frees
 from memplan.tracing.scratch.rules import Call, Scratch
 
 KIB = 1024
+_PAIR = re.compile(r":(\d+):(\d+)")
+"""CublasHandlePool.cpp ``parseChosenWorkspaceSize``: KiB and how many of them, several times if need be."""
 _LT_KIB = 1024
 """CublasHandlePool.cpp ``parseCUDABlasLtWorkspaceSize``."""
 _LT_TYPES = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
@@ -35,9 +38,9 @@ def product_workspaces(call: Call, *, through_lt: bool) -> tuple[Scratch, ...]:
     """
     lt = through_lt and not _shared()
     if _kept():
-        cublas = (Scratch("keep", f"cublas:{_thread(call)}", call.device.cublas_workspace_bytes),)
+        cublas = (Scratch("keep", f"cublas:{_thread(call)}", _cublas_bytes(call)),)
         return (*cublas, *_lt_workspace(call)) if lt else cublas
-    return _for_the_call("cublaslt", _lt_bytes()) if lt else _for_the_call("cublas", call.device.cublas_workspace_bytes)
+    return _for_the_call("cublaslt", _lt_bytes()) if lt else _for_the_call("cublas", _cublas_bytes(call))
 
 
 def adds_bias_through_lt(call: Call) -> bool:
@@ -67,6 +70,12 @@ def _kept() -> bool:
 def _shared() -> bool:
     """Does cuBLASLt use cuBLAS's work space? It can be asked to since 2.8 (pull request 151163)."""
     return _kept() and since("2.8") and _is_on("TORCH_CUBLASLT_UNIFIED_WORKSPACE", default=since("2.12"))
+
+
+def _cublas_bytes(call: Call) -> int:
+    """The device's default, unless CUBLAS_WORKSPACE_CONFIG says something else, as it must where work is to repeat."""
+    given = _PAIR.findall(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    return sum(int(size) * KIB * int(count) for size, count in given) if given else call.device.cublas_workspace_bytes
 
 
 def _lt_bytes() -> int:

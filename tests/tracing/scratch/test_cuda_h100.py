@@ -66,6 +66,8 @@ def test_each_release_has_its_own_work_spaces(release, taken, monkeypatch):
     ("TORCH_CUBLASLT_UNIFIED_WORKSPACE", "1", [33_554_432]),
     ("CUBLASLT_WORKSPACE_SIZE", "2048", [33_554_432, 2_097_152]),
     ("DISABLE_ADDMM_CUDA_LT", "1", [33_554_432]),
+    ("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8", [8_519_680, 1_048_576]),
+    ("CUBLAS_WORKSPACE_CONFIG", "plenty", [33_554_432, 1_048_576]),
 ])  # fmt: skip
 def test_the_environment_sets_the_work_spaces(variable, value, sizes, monkeypatch):
     monkeypatch.setenv(variable, value)
