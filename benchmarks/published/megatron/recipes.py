@@ -1,37 +1,65 @@
 """Configurations of Megatron-LM's functional tests: tests/functional_tests/test_cases/*/*/model_config.yaml."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A GPT's."""
+
+    layers: int = 12
+    hidden: int = 512
+    heads: int = 8
+    length: int = 1024
+    vocabulary: int = 50_304
+    """GPT-2's 50,257 tokens; padded to a multiple of 128 per tensor-parallel rank later."""
+    micro_batch: int = 4
+    """Sequences."""
+    global_batch: int = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """What the figures depend on; all else is the same in all of them."""
 
-    family: Literal["gpt", "t5"]
-    precision: Literal["fp16", "bf16"]
+    family: Literal["gpt", "t5"] = "gpt"
+    size: Size = Size()
+    gpu: str = "h100-80g"
+    precision: Literal["fp16", "bf16"] = "bf16"
+    engine: bool = False
+    """Are the layers Transformer Engine's?"""
+    attention: Literal["auto", "unfused", "flash"] = "auto"
+    """``--attention-backend``."""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    context_parallel: int = 1
+    chunks: int = 1
+    """Parts of the model on every pipeline stage: ``--num-layers-per-virtual-pipeline-stage``."""
     distributed_optimizer: bool = False
-    """``--use-distributed-optimizer``, with ``--overlap-grad-reduce`` and ``--overlap-param-gather``."""
+    """``--use-distributed-optimizer``"""
+    overlap_reduce: bool = False
+    """``--overlap-grad-reduce``"""
+    overlap_gather: bool = False
+    """``--overlap-param-gather``"""
+    tied: bool = True
+    rope: bool = False
+    attention_mask: bool = True
+    """Does the loader make one?"""
+    alloc_conf: str = ""
+    """``PYTORCH_CUDA_ALLOC_CONF``"""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of megatron-core's ``TransformerConfig``."""
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of its ``OptimizerConfig``."""
 
     @property
     def micro_batches(self) -> int:
-        """Per step: a global batch of 32 sequences, four at a time, over what the data-parallel ranks share."""
-        return 32 // 4 // (RANKS // (self.tensor_parallel * self.pipeline_parallel))
+        """Per step: the global batch over what the data-parallel ranks share."""
+        ranks = RANKS // (self.tensor_parallel * self.pipeline_parallel * self.context_parallel)
+        return self.size.global_batch // self.size.micro_batch // ranks
 
 
-RANKS = 8
+RANKS: Final = 8
 """One node; the figures are those of the last rank."""
-RECIPES = {
-    "gpt-gpt3_mcore_tp1_pp1_resume_torch_dist_dist_optimizer_overlap_grad_reduce_param_gather": Recipe(
-        family="gpt", precision="fp16", distributed_optimizer=True
-    ),
-    "gpt-gpt3_mcore_tp1_pp2": Recipe(family="gpt", precision="bf16", pipeline_parallel=2),
-    "gpt-gpt3_mcore_tp1_pp4": Recipe(family="gpt", precision="bf16", pipeline_parallel=4),
-    "gpt-gpt3_mcore_tp4_pp1_resume_torch_dist": Recipe(family="gpt", precision="fp16", tensor_parallel=4),
-    "t5-t5_mcore_tp1_pp1_vp1_resume_torch": Recipe(family="t5", precision="bf16"),
-    "t5-t5_mcore_tp4_pp1": Recipe(family="t5", precision="bf16", tensor_parallel=4),
-    "t5-t5_mcore_tp4_pp1_resume_torch_dist": Recipe(family="t5", precision="bf16", tensor_parallel=4),
-}
-"""Name of the test case → recipe."""

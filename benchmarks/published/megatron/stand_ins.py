@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.distributed
 
+from published.megatron import engine
+
 WARPS_PER_BLOCK = 4
 """apex csrc/megatron/scaled_masked_softmax.h ``get_batch_per_block``, for keys of more than 128 elements."""
 
@@ -26,10 +28,10 @@ class Done:
 def install() -> None:
     """Put all of them in, for good: this process runs one recipe."""
     _type_names()
-    _softmax_kernels()
+    engine.install()
+    _apex_kernels()
     _random_states()
     _other_ranks()
-    _multi_tensor_kernels()
 
 
 def _type_names() -> None:
@@ -43,8 +45,14 @@ def _type_names() -> None:
     torch.Tensor.type = type_  # type: ignore[method-assign, assignment]
 
 
-def _softmax_kernels() -> None:
-    """apex's: forward makes its result, backward writes over the gradient (csrc/megatron/scaled_*_softmax*.cu)."""
+def _apex_kernels() -> None:
+    """csrc/megatron: softmax makes its result, and backward writes over the gradient (scaled_*_softmax*.cu).
+
+    A product adds to ``main_grad`` what is a weight's gradient (fused_weight_gradient_dense*.cu).
+    """
+    products: Any = ModuleType("fused_weight_gradient_mlp_cuda")
+    products.wgrad_gemm_accum_fp32 = products.wgrad_gemm_accum_fp16 = _nothing
+    sys.modules[products.__name__] = products
     for name in ("scaled_upper_triang_masked_softmax_cuda", "scaled_masked_softmax_cuda", "scaled_softmax_cuda"):
         module: Any = ModuleType(name)
         module.forward = lambda scores, *_: torch.empty_like(scores)
@@ -78,33 +86,6 @@ def _other_ranks() -> None:
     param_and_grad_buffer._coalescing_manager = coalescing  # noqa: SLF001
     param_and_grad_buffer.dist_all_gather_func = _done
     param_and_grad_buffer.dist_reduce_scatter_func = _done
-
-
-class FusedAdam(torch.optim.AdamW):
-    """Transformer Engine's: two moments per parameter (pytorch/optimizers/fused_adam.py), and no temporaries."""
-
-    def __init__(self, params: Any, *, adam_w_mode: bool, **options: Any) -> None:
-        del adam_w_mode
-        super().__init__(params, **options)
-
-    @torch.no_grad()
-    def step(self, closure: object = None) -> None:  # type: ignore[override]
-        """Make the moments; the kernel writes over them and the parameters."""
-        del closure
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and not self.state[parameter]:
-                    self.state[parameter] = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-
-
-def _multi_tensor_kernels() -> None:
-    """Transformer Engine's: scaling works in place, a norm makes one number."""
-    from megatron.core import optimizer as optimizers
-    from megatron.core.optimizer import clip_grads, optimizer
-
-    optimizers.Adam, optimizers.USING_PYTORCH_OPTIMIZER = FusedAdam, False
-    clip_grads.l2_norm_impl = lambda *_: (torch.zeros(1, device="cuda"), None)
-    clip_grads.multi_tensor_scale_impl = optimizer.multi_tensor_scale_impl = _nothing
 
 
 def _done(*_: object, **__: object) -> Done:

@@ -4,7 +4,8 @@ import importlib
 import importlib.util
 
 from published.megatron import BEGINNING, END
-from published.megatron.recipes import RANKS, RECIPES, Recipe
+from published.megatron.recipes import RANKS, Recipe
+from published.megatron.rows import RECIPES
 
 GPT_WIDTH, GPT_LAYERS, GPT_LENGTH, GPT_BATCH, GPT_TOKENS = 512, 12, 1024, 4, 50_304
 """Of Megatron-LM's functional tests of GPT."""
@@ -29,8 +30,9 @@ def formulas(identity: str, ranks: int) -> dict[str, int]:
     """
     recipe = RECIPES.get(identity.removeprefix(BEGINNING).removesuffix(END))
     if recipe is not None:
-        # The formula knows no encoder beside a decoder.
-        return {"megatron_formula": round(megatron_formula(recipe))} if recipe.family == "gpt" else {}
+        # The formula knows no encoder beside a decoder; here it is told of none of what Transformer Engine's rows set.
+        plain = recipe.family == "gpt" and not recipe.engine
+        return {"megatron_formula": round(megatron_formula(recipe))} if plain else {}
     # A peer, not a part: where it is not installed its column stays empty.
     asked = identity.startswith("ao-") and importlib.util.find_spec("deepspeed") is not None
     return {"deepspeed_estimator": round(deepspeed_estimate(ranks))} if asked else {}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from published import litgpt, megatron
 from published.case import Case, Excluded
 from published.litgpt.recipes import LABELLED_SHARDED
-from published.megatron.recipes import RECIPES as MEGATRON
+from published.megatron.rows import RECIPES as MEGATRON
 from published.sharded.records import Row
 from published.table import Row as Line
 from published.table import figure, read_table
