@@ -1,7 +1,8 @@
-"""Where graphs break inside a module: FSDP's hooks run as they are, and what lies between them is compiled by itself.
+"""Where graphs break inside a module: FSDP's hooks and DDP's run as they are, what lies between is compiled by itself.
 
 Dynamo does not trace the hooks of ``fully_shard`` (torch/_dynamo/config.py ``skip_fsdp_hooks``): each module that is
-sharded alone is a graph of its own, and so is what its parents compute between two of them.
+sharded alone is a graph of its own, and so is what its parents compute between two of them. ``DistributedDataParallel``
+leaves Dynamo around the model that it holds (``_inside_ddp_forward``).
 """
 
 from collections.abc import Callable, Iterator
@@ -9,21 +10,27 @@ from types import MethodType
 
 import torch
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
 
 Compile = Callable[[Callable[..., object]], Callable[..., object]]
 """Makes a region of a function."""
-SHARDED = (FSDPModule, FullyShardedDataParallel)
-"""Modules that have hooks of FSDP: torch's newer one and its older one."""
+WRAPPERS = (FullyShardedDataParallel, DistributedDataParallel)
+"""Modules whose forward holds hooks alone, around that of the model inside."""
+SHARDED = (FSDPModule, *WRAPPERS)
+"""Modules that have hooks: of FSDP, torch's newer one and its older one, and of DDP."""
+BUCKETS = (
+    "torch.compile: the model inside DistributedDataParallel was compiled as one graph; torch cuts it at its buckets"
+)
 BETWEEN = "torch.compile: between modules that FSDP shards, each layer was compiled by itself and other ops were not"
 
 
 def breaks(module: torch.nn.Module) -> bool:
-    """Does a module hold any that FSDP shards, itself included?"""
+    """Does a module hold any that FSDP or DDP wraps, itself included?"""
     return any(isinstance(each, SHARDED) for each in module.modules())
 
 
 def compile_pieces(module: torch.nn.Module, compile_region: Compile) -> bool:
-    """Let what lies between FSDP's hooks of a module that ``breaks`` run compiled.
+    """Let what lies between the hooks of a module that ``breaks`` run compiled.
 
     Returns whether anything of it stays eager that Dynamo would compile.
     """
@@ -37,8 +44,7 @@ def compile_pieces(module: torch.nn.Module, compile_region: Compile) -> bool:
             part._compiled_call_impl = compile_region(part._call_impl)
         elif part._compiled_call_impl is None:
             compile_pieces(part, compile_region)
-    # The forward of the older FSDP's wrapper holds its hooks alone.
-    return not isinstance(module, FullyShardedDataParallel) or any(map(breaks, parts))
+    return not isinstance(module, WRAPPERS) or any(map(breaks, parts))
 
 
 def _method(module: torch.nn.Module, forward: Callable[..., object]) -> Callable[..., object]:

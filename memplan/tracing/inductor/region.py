@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 
 from memplan.seam.find import SeamError
 from memplan.tracing.inductor.capture import Flat, captured, inside_capture, rehearsed, stand_ins
 from memplan.tracing.inductor.lifting import exchanged, modules_of, tensors_of
 from memplan.tracing.inductor.lowering import Compiler
-from memplan.tracing.inductor.pieces import BETWEEN, breaks, compile_pieces
+from memplan.tracing.inductor.pieces import BETWEEN, BUCKETS, breaks, compile_pieces
 from memplan.tracing.inductor.structure import TensorSlot, described, emptied, filled, stateful
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
@@ -91,6 +92,8 @@ class Regions:
             self._taken_apart[id(module)] = module
             if compile_pieces(module, self.region):
                 self._note(BETWEEN)
+            if any(isinstance(each, DistributedDataParallel) for each in module.modules()):
+                self._note(BUCKETS)
         return module._call_impl
 
     def _compile(self, function: Callable[..., Any], taken: "TakenCall") -> CompiledCode | None:

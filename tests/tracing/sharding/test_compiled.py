@@ -9,6 +9,7 @@ from memplan.job.parallel import parse_parallel
 from memplan.job.spec import FileTarget, JobSpec
 from memplan.measure.local import estimate_here
 from memplan.measure.records import Estimate
+from memplan.tracing.inductor.pieces import BUCKETS
 
 pytest.importorskip("triton")
 # torch says so of every linear layer whose input has three dimensions.
@@ -48,6 +49,9 @@ def parallelize(model, mesh):
     fully_shard(model, mesh=mesh)
 """
 EAGER = "was traced as eager"
+BUFFERED = MODEL.replace(
+    "nn.Linear(64, 8)\n", "nn.Linear(64, 8)\n        self.register_buffer('scale', torch.ones(64))\n"
+).replace("self.head(x)", "self.head(x * self.scale)")
 
 
 def answer(folder: Path, text: str = MODEL, **options: object) -> Estimate:
@@ -87,3 +91,15 @@ def test_blocks_compiled_and_then_sharded_are_those_of_the_whole_model(tmp_path:
     assert by_block.peak.allocated_bytes == pytest.approx(whole.peak.allocated_bytes, rel=0.01)
     assert "between modules that FSDP shards" in " ".join(whole.not_modelled)
     assert "between modules that FSDP shards" not in " ".join(by_block.not_modelled)
+
+
+def test_ddp_syncs_buffers_and_gradients_around_the_compiled_model(tmp_path: Path) -> None:
+    ranks = answer(tmp_path, BUFFERED, compile="inductor", parallel=parse_parallel("ddp=2"))
+    alone = answer(tmp_path, BUFFERED, compile="inductor")
+    assert not [each for each in ranks.not_modelled if EAGER in each]
+    assert BUCKETS in ranks.not_modelled
+    # Weights, optimizer state and what is kept for backward are as without it; gradients live in its buckets.
+    for category in ("parameter", "optimizer_state", "buffer"):
+        assert ranks.breakdown[category] == alone.breakdown[category]
+    more = ranks.peak.requested_bytes - alone.peak.requested_bytes
+    assert 0 <= more <= 2 * ranks.breakdown["parameter"]
