@@ -25,8 +25,6 @@ from memplan.timing.rates import Rates, StepTime, written_silently
 from memplan.tracing.records import Op, Phase, Trace
 from memplan.tracing.turns import stretches
 
-ALLOCATIONS = ("aten.empty", "aten.new_empty")
-"""Ops that only ask for memory: nothing is read or written."""
 HALTS = ("aten._local_scalar_dense", "aten.nonzero")
 """Ops whose result the CPU waits for, if it lies on the device: ``.item()``, and sizes that depend on values."""
 CAUSAL_SHARE = 0.5
@@ -200,8 +198,6 @@ class _Clocks:
         return op.bytes_moved if any(place in ("host", "pinned") for place in places) else 0
 
     def _transfer(self, op: Op, moved: int) -> None:
-        if op.name.startswith(ALLOCATIONS):
-            return
         to_device = any(self._storages[each].place == "device" for each in op.writes)
         if to_device or any(self._storages[each].place == "device" for each in op.reads):
             # Counted at both ends, and once more where the target is an argument; the link sees it once.

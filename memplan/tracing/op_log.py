@@ -18,6 +18,11 @@ from memplan.units import Bytes, OpIndex, StorageId
 _MOST_OF_PARTS = 8
 """Bytes that an unknown kernel may take for each byte of its operands: no known one needs as many (CSR to dense 6)."""
 
+_MOVE_NOTHING = ("aten.empty", "aten.new_empty", "aten._unsafe_view", "aten.set_", "aten.resize_")
+"""Names of ops that ask for memory or look at it otherwise, and are no views by their schema."""
+_COPY_THEIR_INPUTS = ("fsdp.all_gather_copy_in",)
+"""Names of ops that copy the tensors of their first argument into a part of what they return (_fsdp_collectives.py)."""
+
 
 class OpLog:
     """Writes down each op that has run.
@@ -45,10 +50,7 @@ class OpLog:
         unknown = len(read) < len(reads) and operator.name not in NATIVE and operator.sparse is None
         if unknown or is_rough(operator.name, running.args):
             self.add_sparse(operator.name, tensors_in([*running.args, *running.kwargs.values()]))
-        moved = 0
-        if not operator.is_view:
-            made = [self._references.of(tensor) for tensor in tensors_in(result)]
-            moved = sum([ref.nbytes for ref in (*reads, *made)])
+        moved = 0 if operator.is_view else self._moved(running, result)
         op = Op(
             index=OpIndex(len(self.ops)),
             name=operator.name,
@@ -64,6 +66,16 @@ class OpLog:
             self.arithmetic[next(iter(tensors_in(result))).dtype] += op.flops
         self.ops.append(op)
         running.node.op = op
+
+    def _moved(self, running: Running, result: Any) -> int:
+        """Bytes that an op reads and writes: all of its tensors, as far as it is not known better."""
+        name = running.operator.name
+        if name.startswith(_MOVE_NOTHING):
+            return 0
+        if name.startswith(_COPY_THEIR_INPUTS):
+            return 2 * sum(nbytes_of(tensor) for tensor in tensors_in(running.args[0]))
+        made = [self._references.of(tensor) for tensor in tensors_in(result)]
+        return sum([ref.nbytes for ref in (*running.reads, *made)])
 
     def add_sparse(self, name: str, tensors: Iterable[torch.Tensor]) -> None:
         """Add an op on sparse tensors of which it is not known what its kernel takes, or what it makes of them."""

@@ -352,3 +352,34 @@ def test_products_that_are_told_their_results_type_are_counted() -> None:
     assert of_products is not None
     assert of_sums(added, left, right, torch.float32, out_val=added) == 2 * 2 * 3 * 5
     assert of_products(left, right, torch.float32, out_val=added) == 2 * 2 * 3 * 5
+
+
+def moved_by(body: Callable[[], object]) -> dict[str, int]:
+    with recording() as recorder:
+        body()
+        return {op.name.removesuffix(".default"): op.bytes_moved for op in recorder.ops}
+
+
+def test_what_only_asks_for_memory_or_looks_at_it_otherwise_moves_nothing() -> None:
+    def body() -> object:
+        x, weight = torch.ones(2, 3, 4), torch.ones(4, 5)
+        return x @ weight, torch.empty(100), torch.empty_like(x), x.new_empty(7)
+
+    found = moved_by(body)
+    assert found["aten.mm"] == 4 * (6 * 4 + 4 * 5 + 6 * 5)
+    asked = {name: moved for name, moved in found.items() if "empty" in name or "view" in name}
+    assert len(asked) >= 4
+    assert set(asked.values()) == {0}
+
+
+def test_a_gather_is_begun_by_a_copy_of_this_ranks_part() -> None:
+    pytest.importorskip("torch.distributed.fsdp")
+    copy_in = torch.ops.fsdp.all_gather_copy_in.default  # Made by that import.
+    if "all_gather_output" not in str(copy_in._schema):
+        pytest.skip("another form")
+    assert (
+        moved_by(lambda: copy_in([torch.ones(3), torch.ones(5)], torch.empty(32), [3, 5], 8, 0))[
+            "fsdp.all_gather_copy_in"
+        ]
+        == 2 * 4 * 8
+    )
