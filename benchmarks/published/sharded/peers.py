@@ -21,12 +21,12 @@ COLUMNS = {
 """Column → whose figure it is."""
 
 
-def formulas(identity: str, ranks: int) -> dict[str, int]:
+def formulas(identity: str, ranks: str) -> dict[str, int]:
     """All formulas that apply to a row, by column, in bytes for one rank.
 
     Args:
         identity: Its id in the table.
-        ranks: GPUs.
+        ranks: GPUs, as far as the table says how many.
     """
     recipe = RECIPES.get(identity.removeprefix(BEGINNING).removesuffix(END))
     if recipe is not None:
@@ -35,7 +35,7 @@ def formulas(identity: str, ranks: int) -> dict[str, int]:
         return {"megatron_formula": round(megatron_formula(recipe))} if plain else {}
     # A peer, not a part: where it is not installed its column stays empty.
     asked = identity.startswith("ao-") and importlib.util.find_spec("deepspeed") is not None
-    return {"deepspeed_estimator": round(deepspeed_estimate(ranks))} if asked else {}
+    return {"deepspeed_estimator": round(deepspeed_estimate(int(ranks)))} if asked else {}
 
 
 def megatron_formula(recipe: Recipe) -> float:

@@ -25,7 +25,7 @@ def outcome_of(row: Row) -> Outcome:
     if row.reason:
         return Outcome(row=row)
     try:
-        peers = formulas(row.id, int(row.ranks))
+        peers = formulas(row.id, row.ranks)
         if row.id not in RECIPES:
             return Outcome(row=row, peaks=_carried(row), peers=peers, carried=True)
         python = os.environ.get(OLD_TORCH, sys.executable)
