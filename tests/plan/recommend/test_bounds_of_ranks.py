@@ -13,8 +13,10 @@ from memplan.measure.interval import least_high
 from memplan.plan.recommend.bounds import Bounds
 from memplan.plan.recommend.evaluate import Evaluation, evaluate_here
 from memplan.plan.recommend.records import Candidate, StepLimits
+from tests.tracing.sharding.toy import needs_recent_torch
 
 pytestmark = [
+    needs_recent_torch,
     pytest.mark.usefixtures("workspaces_stay"),
     pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning"),
 ]

@@ -159,6 +159,7 @@ def test_sort_temporaries_hold_a_second_copy_of_keys_and_values_when_they_take_s
 
 LATER = {
     *("_fused_rms_norm.default", "_fused_rms_norm_backward.default", "_foreach_powsum.Scalar", "_scaled_mm_v2.default"),
+    "_scaled_mm_v2.out",
     *("mm.dtype", "addmm.dtype", "bmm.dtype", "baddbmm.dtype"),
     *("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_cudnn_attention_forward"),
     *("_cudnn_attention_backward", "_flash_attention_forward_no_dropout_inplace", "_flash_attention_forward.quantized"),
