@@ -34,6 +34,8 @@ FlashAttention skips blocks above the diagonal and counts causal FLOPs by half (
 4.1), as do the rates of ``fractions.toml``; ``torch.utils.flop_counter`` counts the whole square."""
 VIRTUAL_STAGES = 2
 """Stages per rank of an interleaved pipeline, as torch's ``ScheduleInterleaved1F1B`` has at the least."""
+_NUMBER = 16
+"""Bytes of one element at most."""
 _ALIKE = 1e-9
 """Times that differ by no more of themselves are the same: sums in another order do."""
 _CLOCKS = ("_cpu", "_compute", "_network", "_sending", "_host")
@@ -193,9 +195,14 @@ class _Clocks:
         self._compute += waited
 
     def _moved(self, op: Op) -> int:
-        """Bytes that an op moves between host and device, or works on in host memory; 0 for a kernel."""
-        places = [self._storages[each].place for each in (*op.reads, *op.writes)]
-        return op.bytes_moved if any(place in ("host", "pinned") for place in places) else 0
+        """Bytes that an op moves between host and device, or works on in host memory; 0 for a kernel.
+
+        A kernel may have numbers on the host beside its tensors: attention's seed and offset.
+        """
+        touched = [self._storages[each] for each in (*op.reads, *op.writes)]
+        on_host = [each for each in touched if each.place in ("host", "pinned")]
+        is_kernel = len(on_host) < len(touched) and all(each.nbytes <= _NUMBER for each in on_host)
+        return op.bytes_moved if on_host and not is_kernel else 0
 
     def _transfer(self, op: Op, moved: int) -> None:
         to_device = any(self._storages[each].place == "device" for each in op.writes)

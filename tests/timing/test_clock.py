@@ -309,3 +309,17 @@ def test_gathers_do_not_queue_behind_what_backward_sends() -> None:
     block = matmul(HIDING // 5, "backward")
     both = _time(gather(), block, *[scatter] * 2, gather(), *[block] * 2, matmul(1, "optimizer"))
     assert both.exposed_communication == pytest.approx(GATHER_SECONDS)
+
+
+def test_numbers_on_the_host_beside_a_kernels_tensors_do_not_cross_the_link() -> None:
+    """Attention has its seed and offset there; a copy has all its bytes there."""
+    seed = replace(STORAGES[ON_HOST], nbytes=Bytes(8))
+    reads = (ON_DEVICE, ON_HOST)
+    attention = _op("aten._scaled_dot_product_efficient_attention.default", moved=1 << 30, reads=reads)
+    copy = _op("aten._to_copy.default", moved=2 << 30, reads=(ON_HOST,))
+    kernel = _time(attention, spec=ALONE, storages=(*STORAGES[:ON_HOST], seed))
+    assert (kernel.offload, kernel.compute) == (
+        0,
+        pytest.approx((1 << 30) / Rates.of(PROFILE, "bf16").bandwidth, rel=1),
+    )
+    assert _time(copy, spec=ALONE).offload > 0
