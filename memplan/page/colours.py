@@ -32,7 +32,7 @@ CATEGORIES: Final[Mapping[str, tuple[str, str]]] = {
     "fragmentation": ("#ffffff", "#101418"),
 }
 """Category → the same. Paul Tol's "light" scheme (https://personal.sron.nl/~pault/, 2021), safe for the colour-blind
-and light enough for dark text on all of them; the dark ones are 12 % darker."""
+and light enough for dark text on all of them; dimmed on a dark ground."""
 PLACES: Final[Mapping[str, tuple[str, str]]] = {
     **{f"place-{number}": pair for number, pair in enumerate(list(CATEGORIES.values())[:8])},
     "place-others": CATEGORIES["context"],

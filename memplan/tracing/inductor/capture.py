@@ -44,7 +44,14 @@ class _Seen(TorchFunctionMode):
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
     """Of a DTensor this rank's part, which methods of it hand out that are no functions of torch's (``to_local``)."""
-    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+    if not isinstance(tensor, DTensor):
+        return tensor
+    return next(part for part in _parts(tensor).values() if isinstance(part, torch.Tensor))
+
+
+def _parts(tensor: Any) -> dict[str, Any]:
+    """What a DTensor is made of, by the protocol of wrapper subclasses: its part, in later releases its mesh, too."""
+    return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
 
 
 def stand_ins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -66,10 +73,10 @@ def _like_plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _like_shared(tensor: Any) -> torch.Tensor:
     """A DTensor with a part of its own, on the same mesh: AOTAutograd takes it apart where it is given one."""
-    names, rest = tensor.__tensor_flatten__()
-    parts = {name: getattr(tensor, name) for name in names}
-    parts["_local_tensor"] = _like_plain(tensor._local_tensor)
-    made: torch.Tensor = tensor.__tensor_unflatten__(parts, rest, tensor.shape, tensor.stride())
+    parts = _parts(tensor)
+    new = {name: _like_plain(part) if isinstance(part, torch.Tensor) else part for name, part in parts.items()}
+    rest = tensor.__tensor_flatten__()[1]
+    made: torch.Tensor = tensor.__tensor_unflatten__(new, rest, tensor.shape, tensor.stride())
     return made.detach()
 
 

@@ -128,7 +128,7 @@ class TakenCall:
             described(self.empty),
             tuple((tuple(each.shape), each.stride(), each.dtype, each.requires_grad) for each in self.tensors),
             # How ranks share each.
-            tuple(each._spec if isinstance(each, DTensor) else None for each in self.tensors),
+            tuple((each.device_mesh, each.placements) if isinstance(each, DTensor) else None for each in self.tensors),
             tuple(module.training for root in modules for module in root.modules()),
             _state(),
         )

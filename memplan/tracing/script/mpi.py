@@ -69,7 +69,7 @@ class Communicator:
     def Allreduce(self, mine: Any, into: Any, op: Any = None) -> None:
         """A sum of arrays, written to another."""
         del op
-        if mine is not IN_PLACE:
+        if not isinstance(mine, str):  # ``MPI.IN_PLACE``: what is sent stands there already.
             into[...] = mine
 
     Reduce = Allreduce
@@ -78,10 +78,6 @@ class Communicator:
         """All ranks are there."""
 
     barrier = Bcast = Barrier
-
-
-IN_PLACE = "IN_PLACE"
-"""``MPI.IN_PLACE``: the array that is written to holds what is sent."""
 
 
 class MpiModule(ModuleType):
