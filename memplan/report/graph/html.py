@@ -24,7 +24,9 @@ STYLE = BY_CATEGORY
 
 def render(graph: JobGraphs) -> str:
     """Write the graph as an HTML document that needs nothing else."""
-    drawn = sorted(graph.tensors, key=lambda each: -each.nbytes * (each.end - each.start))[:MOST_ROWS]
+    largest = sorted(graph.tensors, key=lambda each: -each.nbytes * (each.end - each.start))[:MOST_ROWS]
+    kept = {each.id for each in largest}
+    drawn = [each for each in graph.tensors if each.id in kept]
     title = clean(f"{graph.target}: {len(drawn):,} of {len(graph.tensors):,} tensors over the traced steps")
     size = (WIDTH, TOP + ROW * len(drawn) + 24)
     frame = PageFrame(

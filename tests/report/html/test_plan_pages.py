@@ -7,15 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from memplan.errors import UsageError
+from memplan.lifetime.graph import TensorLifetime
+from memplan.lifetime.records import Category
+from memplan.measure.graphs import JobGraphs
 from memplan.report.checkpoint import html as checkpoint_html
+from memplan.report.graph import html as graph_html
+from memplan.report.graph import json as graph_json
 from memplan.report.recommend import html as recommend_html
 from memplan.report.reuse import html as reuse_html
 from memplan.report.snapshot import html as snapshot_html
 from memplan.snapshot.analysis import analyse
 from memplan.snapshot.policy import recorded_policy
 from memplan.snapshot.read import load_snapshot
+from memplan.units import Bytes, OpIndex, StorageId
 from tests.report import example_checkpoint_plans, example_recommendations, example_reuse_plans
 from tests.report.html.chromium import Chromium
+from tests.report.html.reader import Reader
 from tests.snapshot.snapshot_files import small_program, write
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -71,6 +79,27 @@ def test_a_snapshots_page_is_drawn_by_place(chromium: Chromium, tmp_path: Path) 
         assert chromium.js("document.documentElement.scrollWidth") <= width
         assert "the peak: event 3: 14.00 MiB allocated" in chromium.js("document.querySelector('.readout').innerText")
         assert chromium.js("document.querySelectorAll('[data-part=timeline] .readout .swatch').length") >= 1
+
+
+def test_the_page_of_a_deep_graph_carries_what_it_draws() -> None:
+    """Of 1,500 tensors that are alive together more pairs meet than an export holds."""
+    tensors = tuple(
+        TensorLifetime(
+            id=StorageId(index), name=f"w{index}", nbytes=Bytes(4 + index), category=Category.PARAMETER, module="m",
+            source="", stream=0, start=OpIndex(-1), end=OpIndex(9), born="", last_read="",
+        )
+        for index in range(1500)
+    )  # fmt: skip
+    graph = JobGraphs(
+        target="deep", device="t4", options={}, ops_by_phase={"forward": 9}, steps=1, tensors=tensors, left_out=7,
+        peak_op="", peak_bytes=Bytes(1), code="", module=b"", operations=(), ridge=1.0, assumptions=(),
+        memplan_version="0",
+    )  # fmt: skip
+    with pytest.raises(UsageError):
+        graph_json.render(graph)
+    carried = json.loads(Reader(graph_html.render(graph)).report)
+    assert [node["id"] for node in carried["nodes"]] == list(range(1500 - graph_html.MOST_ROWS, 1500))
+    assert carried["left_out"] == 7 + 1500 - graph_html.MOST_ROWS
 
 
 def _snapshot(folder: Path) -> str:
