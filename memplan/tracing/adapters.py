@@ -24,6 +24,10 @@ NON_REENTRANT = {"use_reentrant": False}
 """What the Trainer of transformers passes (trainer.py, 5.0); prepared without it, torch would re-enter."""
 
 
+EXTRA = "memplan[adapters]"
+"""What brings peft and bitsandbytes, for pip."""
+
+
 def add_adapters(model: torch.nn.Module, lora: Lora, *, trains: bool, checkpoints: bool) -> torch.nn.Module:
     """Freeze a model and put adapters beside its layers.
 
@@ -40,7 +44,7 @@ def add_adapters(model: torch.nn.Module, lora: Lora, *, trains: bool, checkpoint
         UsageError: peft is not installed, or has no place for the adapters.
         EstimateError: peft cannot work on this model.
     """
-    peft = required("peft", "--lora", "peft")
+    peft = required("peft", "--lora", EXTRA)
     with quiet(), user_code("peft"):
         if trains and lora.prepare and is_prepared(model):
             peft.prepare_model_for_kbit_training(model, checkpoints, gradient_checkpointing_kwargs=NON_REENTRANT)
@@ -101,7 +105,7 @@ def required(package: str, option: str, name: str) -> ModuleType:
         UsageError: It is not there.
     """
     if importlib.util.find_spec(package) is None:
-        raise UsageError(f"{option} needs {package}", where=option, hint=f"pip install {name}")
+        raise UsageError(f"{option} needs {package}", where=option, hint=f"pip install '{name}'")
     with outside_trace(), quiet(), replaced((Replacement("torch.compile", _uncompiled),)):
         return importlib.import_module(package)
 

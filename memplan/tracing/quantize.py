@@ -12,7 +12,7 @@ from torch import nn
 
 from memplan.errors import UsageError
 from memplan.job.adapters import Quantize
-from memplan.tracing.adapters import required
+from memplan.tracing.adapters import EXTRA, required
 
 INT8_THRESHOLD = 6.0
 """transformers, utils/quantization_config.py, BitsAndBytesConfig: llm_int8_threshold."""
@@ -35,7 +35,7 @@ def quantize(model: nn.Module, how: Quantize, *, compute_dtype: torch.dtype, fro
     Raises:
         UsageError: bitsandbytes is not installed, or there is no such layer.
     """
-    library = required("bitsandbytes", "--quantize", "bitsandbytes")
+    library = required("bitsandbytes", "--quantize", EXTRA)
     found = [
         (name, layer)
         for name, layer in _linear_layers(model, _kept(model))

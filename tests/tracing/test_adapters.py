@@ -208,7 +208,7 @@ def test_without_peft_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "peft" else find(name))
     with pytest.raises(UsageError, match="needs peft") as error:
         of_net(lora=Lora())
-    assert error.value.hint == "pip install peft"
+    assert error.value.hint == "pip install 'memplan[adapters]'"
 
 
 def test_the_cpu_trains_adapters_too() -> None:

@@ -234,7 +234,7 @@ def test_without_bitsandbytes_the_error_says_what_to_install(monkeypatch: pytest
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "bitsandbytes" else find(name))
     with pytest.raises(UsageError, match="needs bitsandbytes") as error:
         mixed(quantize="nf4")
-    assert error.value.hint == "pip install bitsandbytes"
+    assert error.value.hint == "pip install 'memplan[adapters]'"
 
 
 @pytest.mark.parametrize("how", ["nf4", "nf4-double", "int8"])

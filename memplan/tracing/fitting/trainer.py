@@ -11,7 +11,7 @@ from memplan.job.source import ModelSource
 from memplan.job.spec import HubTarget, JobSpec, PresetTarget
 from memplan.job.trainer_options import optim, refused
 from memplan.job.usercode import user_code
-from memplan.tracing.adapters import required
+from memplan.tracing.adapters import EXTRA, required
 from memplan.tracing.fitting.batches import ENDLESS
 
 BATCHES = 1000
@@ -42,7 +42,11 @@ def check(model: nn.Module, source: ModelSource, spec: JobSpec) -> None:
 
 
 def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cuda", "cpu"]) -> None:
-    """Train until somebody stops it."""
+    """Train until somebody stops it.
+
+    Raises:
+        UsageError: Trainer wants a package that is not installed.
+    """
     # What its modules do when they are imported (loggers looked for, functions compiled) is nobody's step.
     required("transformers.trainer", "--loop trainer", "transformers")
     from transformers import Trainer, TrainingArguments
@@ -73,4 +77,9 @@ def fit(model: nn.Module, source: ModelSource, spec: JobSpec, kind: Literal["cud
             **asked,
         )
         rows: Any = [{}] * (spec.batch_size * BATCHES)
-        Trainer(model=model, args=arguments, data_collator=collate, train_dataset=rows).train()
+        try:
+            Trainer(model=model, args=arguments, data_collator=collate, train_dataset=rows).train()
+        except ImportError as error:
+            # It asks for what an optimizer needs when it makes it.
+            named = f"--optimizer {spec.optimizer}" if spec.optimizer else "--loop trainer"
+            raise UsageError(f"Trainer lacks a package: {error}", where=named, hint=f"pip install '{EXTRA}'") from error

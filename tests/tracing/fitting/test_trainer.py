@@ -101,3 +101,13 @@ def test_other_targets_have_no_trainer() -> None:
     Path("net.py").write_text("from torch import nn\n\ndef model():\n    return nn.Linear(8, 8)\n")
     with pytest.raises(UsageError, match="hf: and preset: targets"):
         estimated(JobSpec(target=FileTarget(path=Path("net.py")), loop="trainer"), "t4")
+
+
+def test_a_package_that_trainer_lacks_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Advice asks for it, too: what raised anything else took the verdict with it."""
+    made = pytest.importorskip("transformers.trainer_optimizer")
+    monkeypatch.setattr(made, "is_bitsandbytes_available", lambda *_: False)
+    with pytest.raises(UsageError, match=r"Trainer lacks a package.*bitsandbytes") as caught:
+        estimated(job(optimizer="paged-adamw-8bit"), "rtx-4090")
+    assert caught.value.where == "--optimizer paged-adamw-8bit"
+    assert caught.value.hint == "pip install 'memplan[adapters]'"
