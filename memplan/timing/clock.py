@@ -89,6 +89,7 @@ class _Clocks:
         self._compute = self._network = self._sending = self._host = 0.0
         self._taken = self._fetched = self._room = self._at_fetch = 0.0
         self._communication = self._exposed = self._waited = self._paging = self._passes = 0.0
+        self._blocking = self._fetching = self._host_update = 0.0
 
     def play_often(self, ops: Sequence[Op], times: int) -> None:
         """Run ops so many times in a row; once one takes as long on all clocks as the one before it, so do all."""
@@ -116,7 +117,7 @@ class _Clocks:
                 self._wait_for_all()
                 self._passes = self._passes or self._compute
             if collective is not None:
-                self._communicate(collective)
+                self._communicate(collective, op.phase)
             elif moved := self._moved(op):
                 self._transfer(op, moved)
             elif op.bytes_moved:
@@ -144,6 +145,9 @@ class _Clocks:
             total=self._compute + idle,
             paging=self._paging,
             passes=self._passes * (1 + bubble),
+            blocking=self._blocking,
+            fetched=self._fetching,
+            host_update=self._host_update,
         )
 
     def _run(self, op: Op) -> None:
@@ -172,13 +176,14 @@ class _Clocks:
         self._idle += waited
         self._compute += waited
 
-    def _communicate(self, collective: Collective) -> None:
+    def _communicate(self, collective: Collective, phase: Phase) -> None:
         self._dispatch()
         spent = seconds(collective, self._node)
         self._communication += spent
         if collective.blocking:
             # Groups have communicators and streams of their own, and those that block have links of their own as a
             # rule: they do not queue behind what shards send between nodes.
+            self._blocking += spent * (phase != "optimizer")
             self._exposed += spent
             self._compute += spent
         elif collective.kind == "gather":
@@ -215,8 +220,10 @@ class _Clocks:
         self._dispatch()
         if self._spec.offload_activations and op.phase == "backward" and to_device:
             self._fetch(spent)
-        else:
-            self._host = max(self._host, self._compute) + spent
+            return
+        self._host = max(self._host, self._compute) + spent
+        if op.phase == "optimizer" and not self._spec.optimizer_in_backward:
+            self._host_update += spent
 
     def _fetch(self, spent: float) -> None:
         """A second stream brings a node's tensors back while the device works with those of the node before it.
@@ -226,6 +233,7 @@ class _Clocks:
         """
         if self._kernels > self._at_fetch:
             self._room = self._fetched
+        self._fetching += spent
         self._host = max(self._host, self._cpu, self._room) + spent
         self._wait_for_host()
         self._fetched, self._at_fetch = self._compute, self._kernels

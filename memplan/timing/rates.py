@@ -36,6 +36,12 @@ class StepTime:
     """The part of ``offload`` in which paged optimizer states come and go, once per step."""
     passes: float = 0.0
     """What has passed when the optimizer begins, a pipeline's bubble included; 0 where it runs in backward."""
+    blocking: float = 0.0
+    """Collectives of the passes that block whatever computes: nothing hides them."""
+    fetched: float = 0.0
+    """Transfers that bring activations back from the host, hidden or not."""
+    host_update: float = 0.0
+    """The optimizer's transfers and work in host memory, hidden or not; 0 where it runs in backward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

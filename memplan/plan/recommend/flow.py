@@ -160,7 +160,8 @@ class _Searching:
 
     def _prepare(self) -> None:
         self._ways.prepare()
-        self._traces.meanwhile = tuple(self._ways.alone())
+        # What surely does not fit tells least.
+        self._traces.meanwhile = tuple(sorted(self._ways.alone(), key=self._certificate.cannot_fit))
         self._unproved = list(self._ways.all)
 
     # The search.

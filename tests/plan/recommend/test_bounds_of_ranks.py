@@ -53,6 +53,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> list[Evaluation]:
     found = [_traced(job, parse_parallel(layout), change) for layout, change in product(LAYOUTS, CHANGES)]
     found += [_traced(job, parse_parallel("fsdp=8,tp=2"), {"batch_size": 1, "grad_accum": 2})]
     others = [("fsdp=16,reshard=no", CHANGES[0]), *product(("fsdp=16,offload=yes", "ddp=16"), (CHANGES[0], CHANGES[5]))]
+    others += [("fsdp=16,offload=yes", {"checkpoint": "full"}), ("fsdp=8,tp=2", {"checkpoint": "full", **CHANGES[5]})]
     return found + [_traced(job, parse_parallel(layout), change) for layout, change in others]
 
 
@@ -117,6 +118,39 @@ def test_passes_are_no_shorter_with_another_update(known: list[Evaluation]) -> N
     for fields in ({"optimizer_impl": "fused"}, {"optimizer_in_backward": True}):
         other = _one(known, "fsdp=8,tp=2", **fields)
         assert bounds.least_seconds(other.candidate) >= plain.evaluated.time.passes > 0
+
+
+def test_what_one_layout_computes_again_the_others_do_too(known: list[Evaluation]) -> None:
+    plain, other = _one(known, "fsdp=16"), _one(known, "fsdp=8,tp=2")
+    again, other_again = _one(known, "fsdp=16", checkpoint="full"), _one(known, "fsdp=8,tp=2", checkpoint="full")
+    assert other.evaluated is not None
+    before, after = _of([other, plain]), _of([other, plain, again])
+    added = again.floor.sample_seconds - plain.floor.sample_seconds
+    busy = other.evaluated.time.compute + other.evaluated.time.blocking
+    assert before.least_seconds(other_again.candidate) < busy + added
+    assert after.least_seconds(other_again.candidate) >= (busy + added) * (1 - 1e-9) > other.evaluated.time.compute
+
+
+def test_what_comes_back_from_the_host_comes_back_in_every_layout(known: list[Evaluation]) -> None:
+    one, other = (_one(known, layout, offload_activations=True) for layout in ("fsdp=16", "fsdp=8,tp=2"))
+    assert one.evaluated is not None
+    assert _of([one]).least_seconds(other.candidate) >= one.evaluated.time.fetched > one.evaluated.time.compute
+
+
+def test_an_update_on_the_host_comes_after_the_passes_of_the_same_layout(known: list[Evaluation]) -> None:
+    again, plain = _one(known, "fsdp=16", checkpoint="full"), _one(known, "fsdp=16,offload=yes")
+    assert again.evaluated is not None
+    assert plain.evaluated is not None
+    other = _one(known, "fsdp=16,offload=yes", checkpoint="full").candidate
+    update = plain.evaluated.time.host_update
+    assert update > 0
+    assert _of([again]).least_seconds(other) >= again.evaluated.time.passes
+    assert _of([again, plain]).least_seconds(other) >= again.evaluated.time.passes + update
+
+
+def test_activations_of_a_layout_are_there_however_it_updates(known: list[Evaluation]) -> None:
+    plain, other = _one(known, "fsdp=8,tp=2"), _one(known, "fsdp=8,tp=2", optimizer_in_backward=True)
+    assert _of([plain]).least_bytes(other.candidate) >= plain.floor.activations > 0
 
 
 def test_stages_wait_for_their_bubble(known: list[Evaluation]) -> None:
