@@ -16,6 +16,7 @@ from memplan.report.recommend import html as recommend_html
 from memplan.report.recommend import json as recommend_json
 from memplan.report.recommend import svg as recommend_svg
 from memplan.report.recommend import text as recommend
+from memplan.report.recommend.chart import front_lines
 from memplan.report.recommend.lost import lost_once
 from memplan.units import GIB, Bytes, format_bytes
 from tests.contract.goldens import obey
@@ -66,6 +67,17 @@ def test_the_job_is_told_as_estimate_tells_it() -> None:
     text = "\n".join(line.plain for line in recommend.render(answer(), width=100))
     assert "124.00 M parameters · fp32 · batch 8" in text
     assert "data_dependent" not in text
+
+
+def test_of_a_job_that_was_not_traced_no_parameters_are_told() -> None:
+    unknown = replace(answer(), options={}, provenance={}, parameters=0, trainable_parameters=0, traces=0)
+    assert not [line for line in recommend.render(unknown, width=100) if "parameters" in line.plain]
+
+
+def test_where_nothing_fits_no_point_is_the_best() -> None:
+    assert [line for line in front_lines(answer(), 100) if "best" in line.plain]
+    nothing = replace(answer(), rows=())
+    assert not [line for line in front_lines(nothing, 100) if "best" in line.plain]
 
 
 def test_what_was_not_reached_is_one_sentence() -> None:

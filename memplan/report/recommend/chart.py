@@ -17,11 +17,12 @@ def front_lines(answer: Recommendation, width: int) -> list[Text]:
     best = answer.best
     # With weight on memory the best need not be on the front, nor between its ends.
     is_shown = best is not None and points[0][0] <= best.device_bytes <= points[-1][0]
+    chosen = (best.device_bytes, best.samples_per_second) if best is not None and is_shown else None
+    marks = (*((f"{CHOSEN} best",) if chosen else ()), f"{POINT} others", f"{MARK} limit")
     words = Words(
         title=f"{answer.counted} per second against peak: what nothing else beats in both",
         top=f"{max(rate for _, rate in points):.1f}",
         bottom="0.0",
-        legend=f"{CHOSEN} best · {POINT} others · {MARK} limit",
+        legend=" · ".join(marks),
     )
-    chosen = (best.device_bytes, best.samples_per_second) if best is not None and is_shown else None
     return scatter(points, chosen=chosen, mark=answer.limit_bytes, words=words, width=width)

@@ -64,7 +64,7 @@ def head_lines(answer: Recommendation, width: int) -> list[Text]:
     effort = f"{answer.traces} traced of {answer.candidates} ways{stop}"
     return [
         head_line(left, answer.target, width),
-        *flow("job", job_items(answer), width),
+        *flow("job", job_items(answer) if answer.parameters else [], width),
         *flow("batch", [f"{answer.global_batch} {answer.counted} per optimizer step"], width),
         *flow("device", [f"{answer.gpus} x {clean(answer.gpu)}", limit, effort], width),
     ]
