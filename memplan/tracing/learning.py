@@ -10,6 +10,7 @@ import torch
 from memplan.tracing.calls import Operator
 from memplan.tracing.knowledge import NOTHING, Knowledge
 from memplan.tracing.nested import tensors_in
+from memplan.tracing.router_rules import gathered
 from memplan.tracing.values import TEACHERS, Values, runs_for_real
 from memplan.units import StorageId
 
@@ -18,8 +19,11 @@ ASSUMED_IDLE: Mapping[Any, str] = {
 }
 """Op that writes a flag, its second argument → the assumption that the flag stays what it was (GradScaler then steps
 the optimizer)."""
-EXCHANGES = frozenset({"c10d.alltoall_base_.default"})
-"""Collectives that write their first argument from their second: all ranks send alike (``Guesses.exchanged``)."""
+EXCHANGES: Mapping[str, Callable[[Values, Knowledge, int], Knowledge]] = {
+    "c10d.alltoall_base_.default": Values.exchanged,
+    "c10d._allgather_base_.default": gathered,
+}
+"""Collective that writes its first argument from its second → what is known of that, where all ranks send alike."""
 
 
 def _ranks(group: Any) -> int:
@@ -60,8 +64,8 @@ class Learning:
             self.enter(flag, replace(flag.knowledge, is_assumed=True))
             return
         known = [each.knowledge for each in reads]
-        if operator.name in EXCHANGES:
-            self.enter(of(args[0]), self._values.exchanged(of(args[1]).knowledge, _ranks(args[2])))
+        if (exchange := EXCHANGES.get(operator.name)) is not None:
+            self.enter(of(args[0]), exchange(self._values, of(args[1]).knowledge, _ranks(args[2])))
             return
         if func not in TEACHERS and all(each is NOTHING for each in known):
             if not operator.is_view:

@@ -1,6 +1,7 @@
 """What is known where routers choose experts: how many tokens each gets, in counts, in masks and after an exchange."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -91,3 +92,13 @@ def looked_up(values: "Guesses", args: tuple[Any, ...], _: Mapping[str, Any], __
             return NOTHING
         summed = torch.bincount(numbers.long(), weights=torch.tensor(tally, dtype=torch.float64))
         return Knowledge(classes=len(summed), tally=tuple(map(int, summed.tolist())))
+
+
+def gathered(_: "Guesses", known: Knowledge, ranks: int) -> Knowledge:
+    """What is known of all ranks' parts, one below the other, where each is like this one's."""
+    if known.value is not None:
+        with unset_fake_temporarily():
+            return Knowledge(value=torch.cat([known.value] * ranks))
+    tally = known.tally and tuple(ranks * each for each in known.tally)
+    shares = None if known.shares is not None and known.shares.axis == 0 else known.shares
+    return replace(known, tally=tally, shares=shares, drawn=None, last=None)

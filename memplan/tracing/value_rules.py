@@ -149,6 +149,16 @@ def _one_hot_scatter(
     return Knowledge(density=share, is_routed=is_choice(known))
 
 
+def _one_hot_put(
+    values: "Guesses", args: tuple[Any, ...], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Knowledge:
+    """``zeros.index_put_((rows, index), ones)`` is ``zeros.scatter_(1, index, 1)`` (deterministic algorithms)."""
+    target, places, ones = args[:3]
+    if len(places) != target.dim() or any(place is None for place in places) or not _is_all(values, ones, 1):
+        return NOTHING
+    return _one_hot_scatter(values, (target, target.dim() - 1, places[-1], 1), kwargs, result)
+
+
 def _certain(density: float) -> Rule:
     return lambda *_: Knowledge(density=density)
 
@@ -272,6 +282,7 @@ RULES: Mapping[Any, Rule] = {
     aten.ge.Scalar: _not_below,
     aten.scatter_.value: _one_hot_scatter,
     aten.scatter.value: _one_hot_scatter,
+    aten.index_put_.default: _one_hot_put,
     aten.isnan.default: _certain(0.0),
     aten.isinf.default: _certain(0.0),
     aten.isfinite.default: _certain(1.0),

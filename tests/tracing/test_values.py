@@ -7,12 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from memplan.job.spec import DataDependent
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits
-from memplan.tracing.routing import ANY, SENTENCES, Routing
+from memplan.tracing.routing import ANY, KINDS, SENTENCES, Routing
 from memplan.tracing.scratch.cpu_table import CPU_RULES
+from memplan.tracing.sharding.collectives import collectives_of_fakes
 from memplan.tracing.values import Values
 from memplan.tracing.world import fake_world
 from tests.tracing.jobs import source, trace
@@ -75,13 +77,21 @@ def scattered_gates(_: torch.Tensor) -> list[int]:
     return gates.long().sum(0).tolist()
 
 
+def put_gates(_: torch.Tensor) -> list[int]:
+    """Megatron-LM where algorithms must be deterministic."""
+    experts, rows = chosen(), torch.arange(TOKENS).unsqueeze(1)
+    gates = torch.zeros(TOKENS, EXPERTS)
+    gates.index_put_((rows, experts), torch.ones(TOKENS, TOP))
+    return gates.bool().sum(0).tolist()
+
+
 def one_hot_sum(_: torch.Tensor) -> list[int]:
     return torch.nn.functional.one_hot(chosen(), EXPERTS).sum(dim=(0, 1)).tolist()
 
 
 @pytest.mark.parametrize(
     "routed",
-    [one_hot_and_where, equal_loop, any_of_a_token, bincount, histogram, scattered_gates, one_hot_sum],
+    [one_hot_and_where, equal_loop, any_of_a_token, bincount, histogram, scattered_gates, put_gates, one_hot_sum],
     ids=lambda f: f.__name__,
 )
 def test_every_expert_gets_the_same_share(routed: Callable[[torch.Tensor], list[int]]) -> None:
@@ -115,7 +125,7 @@ def test_balanced_counts_lose_no_token_and_differ_by_one_at_most() -> None:
 @pytest.mark.parametrize("kind", ["plausible", "worst"])
 @pytest.mark.parametrize(
     "routed",
-    [one_hot_and_where, equal_loop, any_of_a_token, bincount, histogram, scattered_gates, one_hot_sum],
+    [one_hot_and_where, equal_loop, any_of_a_token, bincount, histogram, scattered_gates, put_gates, one_hot_sum],
     ids=lambda f: f.__name__,
 )
 def test_every_expert_gets_its_load(routed: Callable[[torch.Tensor], list[int]], kind: DataDependent) -> None:
@@ -123,6 +133,36 @@ def test_every_expert_gets_its_load(routed: Callable[[torch.Tensor], list[int]],
     with recording(kind) as values:
         assert routed(torch.randn(TOKENS, WIDTH)) == list(loads)
     assert SENTENCES[kind] in values.assumptions
+
+
+@pytest.fixture
+def two_ranks() -> Iterator[None]:
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())  # type: ignore[no-untyped-call]
+    with collectives_of_fakes():
+        yield
+    torch.distributed.destroy_process_group()
+
+
+def gathered(part: torch.Tensor) -> torch.Tensor:
+    everyones = torch.empty(2 * len(part), *part.shape[1:], dtype=part.dtype)
+    torch.distributed.all_gather_into_tensor(everyones, part)
+    return everyones
+
+
+@pytest.mark.usefixtures("two_ranks")
+@pytest.mark.filterwarnings("ignore:.*all_gather_into_tensor.*:FutureWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_two_ranks_gather_is_twice_what_one_has(kind: DataDependent) -> None:
+    """Megatron-LM's dispatcher: tokens of all ranks, of which each takes what its experts get."""
+    loads = Routing(kind=kind).loads(TOKENS * TOP, EXPERTS, TOP)
+    with recording(kind):
+        own = torch.zeros(TOKENS, EXPERTS).scatter(1, chosen(), 1).bool()
+        everyones = gathered(own)
+        assert everyones[:, :2].sum(0).tolist() == [2 * load for load in loads[:2]]
+        assert len(torch.randn(2 * TOKENS, WIDTH)[everyones[:, 0]]) == 2 * loads[0]
+        assert gathered(own.sum(0)).tolist() == [*loads, *loads]
+        # Experts of both ranks one below the other: how many there are in all stays known.
+        assert len(gathered(own.T.contiguous()).nonzero()) == 2 * TOKENS * TOP
 
 
 def views_of_masks() -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
