@@ -41,9 +41,11 @@ def test_recipes_say_what_the_rows_do(module: Callable[[str], ModuleType]) -> No
     for name, recipe in module("published.megatron.rows").RECIPES.items():
         row = rows.get(f"meg-{name}-dev_dgx_h100") or rows[f"meg-{name}"]
         words = row["parallelism"].replace(";", "").split()
-        said = {word: words[index + 1] for index, word in enumerate(words) if word in {"TP", "PP", "CP"}}
-        parallel = recipe.tensor_parallel, recipe.pipeline_parallel, recipe.context_parallel
+        said = {word: words[index + 1] for index, word in enumerate(words) if word in {"TP", "PP", "CP", "EP"}}
+        parallel = recipe.tensor_parallel, recipe.pipeline_parallel, recipe.context_parallel, recipe.expert_parallel
         assert tuple(said.values()) == tuple(str(size) for size in parallel)
+        experts = {"experts": recipe.options.get("num_moe_experts"), "topk": recipe.options.get("moe_router_topk")}
+        assert all((f"{word}={size}" in row["model"]) == (size is not None) for word, size in experts.items())
         assert ("layers/stage" in words) == (recipe.chunks > 1)
         assert recipe.distributed_optimizer == ("dist-optimizer(ZeRO-1)" in words)
         assert recipe.options.get("sequence_parallel", False) == ("SP" in words)

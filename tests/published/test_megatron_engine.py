@@ -60,6 +60,24 @@ def test_a_linear_keeps_its_input_and_one_after_a_norm_more(module: Callable[[st
     assert len(shapes) == 5
 
 
+def test_a_grouped_linear_keeps_its_input_once(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams: list[int] = []
+    monkeypatch.setattr("published.megatron.engine.grouped.workspace", streams.append)
+    options = {"bias": False, "params_dtype": torch.bfloat16, "device": "cpu", "init_method": torch.nn.init.zeros_}
+    grouped = module("grouped").GroupedLinear(3, WIDE, OUT, fuse_wgrad_accumulation=False, **options)
+    given = inputs(6, WIDE)
+    made, shapes = kept(lambda: grouped(given, [1, 0, 5]))
+    assert tuple(made.shape) == (6, OUT)
+    assert shapes == [(1, WIDE), (0, WIDE), (5, WIDE), *[(OUT, WIDE)] * 3]
+    assert streams == [0, 1, 2, 3]
+    made.sum().backward()
+    assert given.grad is not None
+    gradients = [parameter.grad for parameter in grouped.parameters()]
+    assert [tuple(each.shape) for each in gradients if each is not None] == [(OUT, WIDE)] * 3
+
+
 def test_sequence_parallel_keeps_this_ranks_part(module: Callable[[str], ModuleType]) -> None:
     linear, options = module("linear"), {"sequence_parallel": True, "tp_size": 2}
     given = inputs(SEQUENCE, BATCH, WIDE)

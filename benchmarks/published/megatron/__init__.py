@@ -8,19 +8,19 @@ group. ``engine`` stands for Transformer Engine, on which it builds its layers t
 
 What it needs: a folder that ``MEMPLAN_MEGATRON`` names, with the package, installed by
 
-    pip install --no-deps --target FOLDER megatron-core==0.16.1
+    pip install --no-deps --target FOLDER megatron-core==0.16.1 einops==0.8.2
 """
 
 from functools import partial
 
-from published.case import Case, Excluded
+from published.case import Case, Excluded, Prediction
 from published.megatron.exclusions import reason
 from published.megatron.recipes import Recipe
 from published.megatron.rows import RECIPES
 from published.packages import predict_with
 from published.table import Row, read_table
 
-__all__ = ["cases"]
+__all__ = ["BEGINNING", "END", "cases", "predicted", "recipe_of"]
 
 BEGINNING, END = "meg-", "-dev_dgx_h100"
 FLOAT_DIGITS = 24
@@ -30,6 +30,7 @@ ASSUMPTIONS = (
     "apex's layer norm and softmax kernels and Transformer Engine take what their sources say",
     "no step overflows: the first of those that do not makes the highest peak",
 )
+ROUTED = "tokens are routed evenly at the moment of the peak"
 
 
 def cases() -> tuple[list[Case], list[Excluded]]:
@@ -39,12 +40,22 @@ def cases() -> tuple[list[Case], list[Excluded]]:
     for row in read_table():
         if not row["id"].startswith(BEGINNING):
             continue
-        recipe = RECIPES.get(row["id"].removeprefix(BEGINNING).removesuffix(END))
+        recipe = recipe_of(row["id"])
         if recipe is not None:
             found.append(_case(row, recipe))
         else:
             excluded.append(Excluded(id=row["id"], source=row["source"], reason=reason(row)))
     return found, excluded
+
+
+def recipe_of(identity: str) -> Recipe | None:
+    """Of a row of the table; None where it is left out."""
+    return RECIPES.get(identity.removeprefix(BEGINNING).removesuffix(END))
+
+
+def predicted(recipe: Recipe) -> Prediction:
+    """Peaks of a recipe's last rank, in a process of its own."""
+    return predict_with("MEMPLAN_MEGATRON", "published.megatron.program", "predicted", recipe)
 
 
 def _case(row: Row, recipe: Recipe) -> Case:
@@ -56,6 +67,6 @@ def _case(row: Row, recipe: Recipe) -> Case:
         metric="allocated",
         measured=measured,
         resolution=2 ** (measured.bit_length() - 1 - FLOAT_DIGITS),
-        predict=partial(predict_with, "MEMPLAN_MEGATRON", "published.megatron.program", "predicted", recipe),
-        assumptions=ASSUMPTIONS,
+        predict=partial(predicted, recipe),
+        assumptions=ASSUMPTIONS + (ROUTED,) * (recipe.expert_parallel > 1),
     )

@@ -26,6 +26,8 @@ def model_configuration(recipe: Recipe) -> Any:
         "tensor_model_parallel_size": recipe.tensor_parallel,
         "pipeline_model_parallel_size": recipe.pipeline_parallel,
         "context_parallel_size": recipe.context_parallel,
+        "expert_model_parallel_size": recipe.expert_parallel,
+        "expert_tensor_parallel_size": recipe.expert_tensor_parallel,
         "virtual_pipeline_model_parallel_size": recipe.chunks if interleaved else None,
         "overlap_p2p_comm": interleaved,
         "batch_p2p_comm": not interleaved,
@@ -63,6 +65,7 @@ def parallel_configuration(recipe: Recipe) -> Any:
         overlap_grad_reduce=recipe.overlap_reduce,
         overlap_param_gather=recipe.overlap_gather,
         use_distributed_optimizer=recipe.distributed_optimizer,
+        num_distributed_optimizer_instances=recipe.optimizer_instances,
     )
 
 
@@ -94,11 +97,15 @@ def _gpt(recipe: Recipe, config: Any, number: int) -> torch.nn.Module:
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel, gpt_layer_specs
 
-    specification = (
-        gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec(qk_layernorm=config.qk_layernorm)
-        if recipe.engine
-        else gpt_layer_specs.get_gpt_layer_local_spec()
-    )
+    if config.num_moe_experts:
+        stage = number if recipe.chunks > 1 else None
+        specification = gpt_layer_specs.get_gpt_decoder_block_spec(
+            config, use_transformer_engine=True, normalization=config.normalization, vp_stage=stage
+        )
+    elif recipe.engine:
+        specification = gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec(qk_layernorm=config.qk_layernorm)
+    else:
+        specification = gpt_layer_specs.get_gpt_layer_local_spec()
     where = {"ignore_virtual": False, "vp_stage": number if recipe.chunks > 1 else None}
     made: torch.nn.Module = GPTModel(
         config,

@@ -41,8 +41,14 @@ def predicted(recipe: Recipe) -> Prediction:
     os.environ["NVTE_ALLOW_NONDETERMINISTIC_ALGO"] = "0" if repeated else "1"
     if repeated:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+        torch.use_deterministic_algorithms(mode=True)
     profile = load_profile(recipe.gpu)
-    spec = JobSpec(target=FileTarget(path=Path(__file__)), batch_size=recipe.size.micro_batch, compile="inductor")
+    spec = JobSpec(
+        target=FileTarget(path=Path(__file__)),
+        batch_size=recipe.size.micro_batch,
+        compile="inductor",
+        data_dependent=recipe.routing,
+    )
     source = ModelSource(
         model=_Unbuilt, batch=lambda *_: (), optimizer=lambda _: _, train_step=partial(_train_step, recipe)
     )
@@ -79,7 +85,7 @@ def _train_step(recipe: Recipe, holder: _Unbuilt, _: object, __: object) -> Any:
 
 def _built(recipe: Recipe) -> tuple[Any, Any]:
     """``setup_model_and_optimizer``."""
-    install()
+    install(scatters=recipe.scatters)
     _join(recipe)
     from megatron.core.distributed import finalize_model_grads
     from megatron.core.optimizer import get_megatron_optimizer
@@ -107,6 +113,7 @@ def _wrapped(recipe: Recipe, config: Any) -> list[Any]:
     chunks = [configuration.chunk(recipe, config, number) for number in range(recipe.chunks)]
     for chunk in chunks:
         chunk.cuda(torch.cuda.current_device())
+        _hold_the_first_experts(chunk)
     chunks = [Float16Module(config, chunk) for chunk in chunks]
     ddp = configuration.parallel_configuration(recipe)
     whole = recipe.optimizer.get("overlap_param_gather_with_optimizer_step", False)
@@ -116,6 +123,14 @@ def _wrapped(recipe: Recipe, config: Any) -> list[Any]:
             DistributedDataParallel(config, ddp, chunk, disable_bucketing=number > 0 or whole)
             for number, chunk in enumerate(chunks)
         ]
+
+
+def _hold_the_first_experts(chunk: torch.nn.Module) -> None:
+    """The first experts are memplan's busiest, and those of the rank that is traced."""
+    for layer in chunk.modules():
+        dispatcher: Any = getattr(layer, "token_dispatcher", None)
+        if dispatcher is not None:
+            dispatcher.local_expert_indices = list(range(dispatcher.num_local_experts))
 
 
 def _join(recipe: Recipe) -> None:
@@ -128,6 +143,9 @@ def _join(recipe: Recipe) -> None:
         recipe.pipeline_parallel,
         recipe.chunks if recipe.chunks > 1 else None,
         context_parallel_size=recipe.context_parallel,
+        expert_model_parallel_size=recipe.expert_parallel,
+        expert_tensor_parallel_size=recipe.expert_tensor_parallel,
+        num_distributed_optimizer_instances=recipe.optimizer_instances,
         create_gloo_process_groups=False,
     )
     model_parallel_cuda_manual_seed(1234)

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from memplan.job.spec import DataDependent
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
@@ -35,6 +37,16 @@ class Recipe:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     context_parallel: int = 1
+    expert_parallel: int = 1
+    expert_tensor_parallel: int | None = None
+    """``--expert-tensor-parallel-size``; None as for all else."""
+    optimizer_instances: int = 1
+    """``--num-distributed-optimizer-instances``"""
+    routing: DataDependent = "balanced"
+    """How many tokens reach the rank's experts: what memplan takes where nobody says otherwise is the prediction. That
+    was decided before any error was looked at; ``benchmarks/routing.py`` has the other ways, too."""
+    scatters: bool = False
+    """Was the figure last measured before October 2025, when tokens came back by ``scatter_add``?"""
     chunks: int = 1
     """Parts of the model on every pipeline stage: ``--num-layers-per-virtual-pipeline-stage``."""
     distributed_optimizer: bool = False

@@ -105,10 +105,58 @@ ENGINE: Final = {
     ),
 }
 """Transformer Engine's layers in a GPT: likewise, without ``gpt-gpt3_mcore_te_`` before."""
+_EXPERTS: Final = {**_UNBIASED, "sequence_parallel": True, "num_moe_experts": 8, "moe_aux_loss_coeff": 0.0}
+_GROUPED: Final = {**_EXPERTS, "moe_grouped_gemm": True, "moe_router_topk": 2}
+_SINKHORN: Final = replace(
+    _GPT,
+    tensor_parallel=2,
+    expert_parallel=2,
+    distributed_optimizer=True,
+    options={**_EXPERTS, "moe_router_load_balancing_type": "sinkhorn", "moe_router_topk": 1},
+)
+EXPERTS: Final = {
+    "te_tp2_pp1_frozen_resume_torch_dist_te_8experts2parallel_dist_optimizer": replace(_SINKHORN, scatters=True),
+    "te_tp2_pp1_frozen_resume_torch_dist_te_8experts2parallel_groupedGEMM": replace(
+        _SINKHORN,
+        distributed_optimizer=False,
+        scatters=True,
+        options={**_SINKHORN.options, "moe_grouped_gemm": True},
+    ),
+    "te_tp2_pp1_resume_torch_dist_te_8experts2parallel_dist_optimizer": _SINKHORN,
+    "te_tp2_pp1_resume_torch_dist_te_8experts2parallel_multi_dist_optimizer_instances": replace(
+        _SINKHORN, optimizer_instances=2
+    ),
+    "te_tp2_pp1_te_8experts_etp1_ep4": replace(
+        _GPT,
+        tensor_parallel=2,
+        expert_parallel=4,
+        expert_tensor_parallel=1,
+        attention="unfused",
+        scatters=True,
+        options={**_GROUPED, "moe_aux_loss_coeff": 1e-2},
+    ),
+    "te_tp4_ep2_etp2_pp2_resume_torch_dist_dist_optimizer": replace(
+        _GPT,
+        tensor_parallel=4,
+        pipeline_parallel=2,
+        expert_parallel=2,
+        expert_tensor_parallel=2,
+        distributed_optimizer=True,
+        options={
+            **_GROUPED,
+            "moe_token_dispatcher_type": "alltoall",
+            "moe_router_dtype": "fp32",
+            "moe_ffn_hidden_size": 1024,
+            "moe_shared_expert_intermediate_size": 512,
+        },
+    ),
+}
+"""Mixtures of experts: likewise, without ``moe-gpt3_mcore_`` or ``moe-gpt3_moe_mcore_`` before."""
 _UNFUSED_T5: Final = replace(_T5, engine=True, attention="unfused")
 RECIPES: Final = {
     **LOCAL,
     **{("gpt-" if name.startswith("gpt3_7b") else "gpt-gpt3_mcore_te_") + name: each for name, each in ENGINE.items()},
+    **{f"moe-gpt3_{'moe_' * ('_etp2_' in name)}mcore_{name}": each for name, each in EXPERTS.items()},
     "t5-t5_mcore_te_tp1_pp1_vp1_resume_torch": _UNFUSED_T5,
     "t5-t5_mcore_te_tp4_pp1": replace(_UNFUSED_T5, tensor_parallel=4),
     # On how many nodes is not said; nothing is shared among data-parallel ranks.

@@ -25,13 +25,19 @@ class Done:
         """Nothing runs."""
 
 
-def install() -> None:
-    """Put all of them in, for good: this process runs one recipe."""
+def install(*, scatters: bool) -> None:
+    """Put all of them in, for good: this process runs one recipe.
+
+    Args:
+        scatters: Do tokens come back from experts by ``scatter_add``, as before October 2025?
+    """
     _type_names()
     engine.install()
     _apex_kernels()
     _random_states()
     _other_ranks()
+    if scatters:
+        _former_unpermute()
 
 
 def _type_names() -> None:
@@ -86,6 +92,23 @@ def _other_ranks() -> None:
     param_and_grad_buffer._coalescing_manager = coalescing  # noqa: SLF001
     param_and_grad_buffer.dist_all_gather_func = _done
     param_and_grad_buffer.dist_reduce_scatter_func = _done
+
+
+def _former_unpermute() -> None:
+    """transformer/moe/moe_utils.py ``unpermute``: since 56818f9e50 deterministic algorithms ``index_add``.
+
+    Autograd keeps what that adds, and of ``scatter_add`` only the places.
+    """
+    from megatron.core.transformer.moe import moe_utils, token_dispatcher
+
+    def unpermute(*args: Any, **kwargs: Any) -> Any:
+        torch.use_deterministic_algorithms(mode=False)
+        try:
+            return moe_utils.unpermute(*args, **kwargs)
+        finally:
+            torch.use_deterministic_algorithms(mode=True)
+
+    token_dispatcher.unpermute = unpermute
 
 
 def _done(*_: object, **__: object) -> Done:

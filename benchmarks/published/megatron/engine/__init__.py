@@ -13,6 +13,7 @@ import torch
 from published.megatron.engine import optimizers
 from published.megatron.engine.attention import DotProductAttention
 from published.megatron.engine.gemm import get_dummy_wgrad
+from published.megatron.engine.grouped import GroupedLinear
 from published.megatron.engine.linear import LayerNormLinear, Linear
 from published.megatron.engine.norms import LayerNorm, RMSNorm
 
@@ -33,7 +34,7 @@ class _States:
 
 _UNUSED = {
     "common.recipe": ("DelayedScaling",),
-    "pytorch": ("GroupedLinear", "Fp8Padding", "Fp8Unpadding"),
+    "pytorch": ("Fp8Padding", "Fp8Unpadding"),
     "pytorch.distributed": ("CudaRNGStatesTracker", "activation_recompute_forward"),
     "pytorch.fp8": ("fp8_autocast",),
     "pytorch.optimizers": ("FusedSGD",),
@@ -45,7 +46,10 @@ _UNUSED = {
 }  # fmt: skip
 _USED: dict[str, dict[str, Any]] = {
     "": {"__version__": VERSION},
-    "pytorch": {each.__name__: each for each in (DotProductAttention, LayerNorm, LayerNormLinear, Linear, RMSNorm)},
+    "pytorch": {
+        each.__name__: each
+        for each in (DotProductAttention, GroupedLinear, LayerNorm, LayerNormLinear, Linear, RMSNorm)
+    },
     "pytorch.fp8": {"FP8GlobalStateManager": _States},
     "pytorch.module": {},
     "pytorch.module.base": {"get_dummy_wgrad": get_dummy_wgrad},

@@ -19,8 +19,9 @@ def product(rows: torch.Size, columns: int, like: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def workspace() -> torch.Tensor:
-    """cpp_extensions/gemm.py ``get_cublas_workspace``: one per device, kept for good."""
+def workspace(stream: int = -1) -> torch.Tensor:
+    """cpp_extensions/gemm.py ``get_cublas_workspace``: one per device, kept for good, and one per stream of grouped."""
+    del stream
     nbytes = WORKSPACE if torch.cuda.get_device_capability()[0] >= HOPPER else SMALL_WORKSPACE
     return torch.empty(nbytes, dtype=torch.uint8, device="cuda")
 

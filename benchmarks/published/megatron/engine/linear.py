@@ -75,10 +75,10 @@ class Linear(torch.nn.Module):
         self._norm(**kinds)
         self.weight = torch.nn.Parameter(torch.empty(self.out_features, self.in_features, **kinds))
         init_method(self.weight)
-        self._mark(self.weight, parallel=True, dim=int(row))
+        self.mark(self.weight, parallel=True, dim=int(row))
         self.bias = torch.nn.Parameter(torch.zeros(self.out_features, **kinds)) if bias else None
         if self.bias is not None:
-            self._mark(self.bias, parallel=column, dim=0)
+            self.mark(self.bias, parallel=column, dim=0)
             self.bias.sequence_parallel = row and self.sequence_parallel  # type: ignore[attr-defined]
 
     def _norm(self, **_: Any) -> None:
@@ -86,7 +86,7 @@ class Linear(torch.nn.Module):
         self.layer_norm_bias: Any = None
 
     @staticmethod
-    def _mark(parameter: Any, *, parallel: bool, dim: int) -> None:
+    def mark(parameter: Any, *, parallel: bool, dim: int) -> None:
         """utils.py ``set_tensor_model_parallel_attributes``."""
         parameter.tensor_model_parallel, parameter.partition_dim, parameter.partition_stride = parallel, dim, 1
 
