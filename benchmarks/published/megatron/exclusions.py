@@ -10,11 +10,11 @@ LATENT = "latent attention, predicted further tokens and fused permutation, whic
 MUON = "the optimizer Muon, which the program does not run"
 FSDP = "Megatron-FSDP, which the program does not run"
 PACKED = "flash attention packs the tokens that are no padding: how many depends on the data"
-VOCABULARY = "the vocabulary file's size is not said, nor whether there is a binary head"
+BERT = "BERT, which the program does not run"
 REASONS = (
     ("Megatron-FSDP", FSDP),
     ("multi-node", MULTI_NODE),
-    ("bert L=", VOCABULARY),
+    ("bert L=", BERT),
     ("attn_cudagraph", QUANTIZED),
     ("a2a_ovlp_8experts", OVERLAPPED),
     ("selective_recompute", OVERLAPPED),
