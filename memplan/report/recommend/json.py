@@ -34,7 +34,7 @@ DOCUMENT = Document(
             spread=("candidate",),
             omit=("stage_bytes",),
         ),
-        StepTime: Table(omit=("passes",)),
+        StepTime: Table(omit=("passes", "blocking", "fetched", "host_update")),
         SingleChange: Table(spread=("candidate",)),
         Rejected: Table(spread=("candidate",)),
         Remedy: Table(keys={"configuration": "evaluated"}),
