@@ -30,8 +30,7 @@ from memplan.plan.recommend.traces import Traces
 SLACK = 1.03
 """Predicted sizes above the limit by so much are traced all the same."""
 LIKELY = ("--checkpoint full", "--optimizer-impl fused")
-"""Changes that are traced beside the job as given, whatever comes of it, so that no process waits for it: first what
-makes most jobs fit."""
+"""Changes that are traced beside the job as given, whatever comes of it, so that no process waits for it."""
 
 Way = tuple[Combination, PredictedStep]
 """A way to run the job, and what it should come to."""
@@ -52,8 +51,9 @@ class Ways:
 
     def likely(self) -> Iterator[Candidate]:
         """Yield what to trace beside the job as given."""
-        known = {change.text: change for change in self._changes_of_given()}
-        yield from (self._alone(known[text]) for text in LIKELY if text in known)
+        for change in self._changes_of_given():
+            if change.text in LIKELY:
+                yield self._alone(change)
 
     def prepare(self) -> None:
         """Choose the job that others are compared to, and list all ways to run it.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from memplan.errors import EstimateError, UsageError
+from memplan.errors import UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import FileTarget, JobSpec
@@ -19,7 +19,6 @@ from memplan.plan.recommend.compose import recommend
 from memplan.plan.recommend.evaluate import Evaluation, evaluate_here
 from memplan.plan.recommend.records import Candidate, Recommendation, Search, StepLimits
 from memplan.plan.recommend.workers import Workers
-from tests.plan.recommend.brute import look_up
 from tests.plan.recommend.models import MODEL
 
 
@@ -71,13 +70,6 @@ def test_a_wrong_target_is_the_users_error(profile: GpuProfile, tmp_path_factory
     path.write_text("x = 1", encoding="utf-8")
     with pytest.raises(UsageError):
         recommend(JobSpec(target=FileTarget(path=path)), profile, Search(processes=2))
-
-
-def test_beside_the_job_as_given_what_makes_most_jobs_fit_is_traced_first(job: JobSpec, profile: GpuProfile) -> None:
-    told: list[Candidate] = []
-    with pytest.raises(EstimateError):
-        look_up({}, job, profile, Search(budget_seconds=600), told=told.append)
-    assert [each.words for each in told[:3]] == ["as given", "--checkpoint full", "--optimizer-impl fused"]
 
 
 def test_rows_are_ranked_confirmed_and_of_one_batch(answer: Recommendation, profile: GpuProfile) -> None:
