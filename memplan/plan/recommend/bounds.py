@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from memplan.hardware.profile import GpuProfile
 from memplan.plan.recommend.evaluate import Evaluation
-from memplan.plan.recommend.known import Known
+from memplan.plan.recommend.known import KnownWays
 from memplan.plan.recommend.least_bytes import least_bytes
 from memplan.plan.recommend.least_seconds import least_seconds
 from memplan.plan.recommend.records import Candidate, Evaluated, Group
@@ -32,7 +32,7 @@ class Bounds:
     def __init__(self, profile: GpuProfile) -> None:
         """Know nothing yet: no way needs anything."""
         self._profile = profile
-        self._known = Known()
+        self._known = KnownWays()
         self._failed: list[_Failed] = []
         self.holds = True
         """Has no trace contradicted a bound?"""

@@ -47,7 +47,7 @@ class Traced:
         return self.evaluated.candidate.global_batch == candidate.global_batch
 
 
-class Known:
+class KnownWays:
     """Everything that was traced with success."""
 
     def __init__(self) -> None:

@@ -6,11 +6,11 @@ share the state, activations of as many samples are the same.
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec
-from memplan.plan.recommend.known import SAVED, SIZES, Known, Traced
+from memplan.plan.recommend.known import SAVED, SIZES, KnownWays, Traced
 from memplan.plan.recommend.states import degree, elements_of, gathered_of, kept_of, states_of
 
 
-def least_bytes(known: Known, spec: JobSpec, profile: GpuProfile) -> int:
+def least_bytes(known: KnownWays, spec: JobSpec, profile: GpuProfile) -> int:
     """Device bytes that a way needs at least; 0 where nothing is known."""
     apart = known.apart()
     held = max((_held(known, each, spec) for each in known.alike_but(spec, SIZES)), default=0.0)
@@ -20,7 +20,7 @@ def least_bytes(known: Known, spec: JobSpec, profile: GpuProfile) -> int:
     return int(most) + profile.context_bytes if most else 0
 
 
-def _held(known: Known, traced: Traced, spec: JobSpec) -> float:
+def _held(known: KnownWays, traced: Traced, spec: JobSpec) -> float:
     one = traced.spec
     if not known.is_compared(one.batch_size, spec.batch_size):
         return 0.0
@@ -31,7 +31,7 @@ def _held(known: Known, traced: Traced, spec: JobSpec) -> float:
     return max((size for phase, size in live.items() if is_same_update or phase != "optimizer"), default=0.0)
 
 
-def _forward(known: Known, spec: JobSpec) -> float:
+def _forward(known: KnownWays, spec: JobSpec) -> float:
     """Bytes in forward: states that are kept, and what is gathered then or activations of such samples."""
     apart = known.apart()
     kept = max((kept_of(each.floor, each.states, each.spec, spec) for each in apart), default=0.0)
@@ -40,7 +40,7 @@ def _forward(known: Known, spec: JobSpec) -> float:
     return kept + max((gathered, *(each.floor.activations for each in alike)))
 
 
-def _saves(known: Known, one: JobSpec, spec: JobSpec) -> bool:
+def _saves(known: KnownWays, one: JobSpec, spec: JobSpec) -> bool:
     """Has a way all activations of another? What an implementation of data parallelism casts, another does not."""
     is_whole = degree(one.parallel) == degree(spec.parallel) == 1 and one.parallel.data == spec.parallel.data
     if one.parallel != spec.parallel and not is_whole:

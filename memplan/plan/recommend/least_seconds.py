@@ -13,14 +13,14 @@ from typing import get_args
 
 from memplan.hardware.profile import GpuProfile
 from memplan.job.spec import JobSpec, Precision, ScriptTarget
-from memplan.plan.recommend.known import ADDING, PASSES, Known, Traced
+from memplan.plan.recommend.known import ADDING, PASSES, KnownWays, Traced
 from memplan.plan.recommend.records import Candidate
 from memplan.plan.recommend.states import degree
 from memplan.timing.clock import bubble_share
 from memplan.timing.rates import Rates
 
 
-def least_seconds(known: Known, candidate: Candidate, profile: GpuProfile) -> float:
+def least_seconds(known: KnownWays, candidate: Candidate, profile: GpuProfile) -> float:
     """Seconds of a step that a way takes at least; 0 where nothing is known."""
     spec = candidate.spec
     whole = _most(each.evaluated.time.total for each in known.plainer(spec, ADDING))
@@ -30,7 +30,7 @@ def least_seconds(known: Known, candidate: Candidate, profile: GpuProfile) -> fl
     return max(whole, _apart(known, candidate), products, busy, fetched)
 
 
-def _apart(known: Known, candidate: Candidate) -> float:
+def _apart(known: KnownWays, candidate: Candidate) -> float:
     """Seconds of passes and of an update, each by what was traced of it."""
     spec, same = candidate.spec, known.same_passes(candidate.spec)
     times = [each.evaluated.time for each in same]
@@ -49,7 +49,7 @@ def _apart(known: Known, candidate: Candidate) -> float:
     return max(kernels + update, recomputing + after, passes + after)
 
 
-def _update(known: Known, spec: JobSpec) -> tuple[float, float]:
+def _update(known: KnownWays, spec: JobSpec) -> tuple[float, float]:
     """Seconds of the update's kernels, and of all of it where it comes after the passes."""
     # Of several stages the slowest is known, whose update need not be the longest.
     own = known.alike_but(spec, PASSES) if spec.parallel.pipeline == 1 else []
@@ -58,7 +58,7 @@ def _update(known: Known, spec: JobSpec) -> tuple[float, float]:
     return update, 0.0 if spec.optimizer_in_backward else max(update, on_host)
 
 
-def _recomputed(known: Known, candidate: Candidate) -> float:
+def _recomputed(known: KnownWays, candidate: Candidate) -> float:
     """Seconds of what checkpointing computes again for as many samples, spread over ranks in whatever way."""
     if candidate.spec.checkpoint == "none":
         return 0.0
@@ -79,7 +79,7 @@ def _differ_by_checkpoint(one: JobSpec, other: JobSpec) -> bool:
     return all(getattr(one, each) == getattr(other, each) for each in kept)
 
 
-def _products(known: Known, traced: Traced, candidate: Candidate, profile: GpuProfile) -> float:
+def _products(known: KnownWays, traced: Traced, candidate: Candidate, profile: GpuProfile) -> float:
     """Seconds of the products, which all ways compute: the busiest rank has the average of all ranks at least."""
     one, spec, floor = traced.spec, candidate.spec, traced.floor
     if not traced.has_batch_of(candidate) or degree(one.parallel) > 1 or spec.quantize != one.quantize:
