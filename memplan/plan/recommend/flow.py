@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from memplan.plan.recommend.changes import JobChange
 
 SEARCHED = 0.8
-"""Share of the budget after which the search leaves the rest to the single changes."""
+"""Share of the budget after which the single changes come first."""
 NAMED = 100
 """Ways that were not traced of which the answer says why, the nearest to the limit first."""
 
@@ -106,6 +106,7 @@ class _Searching:
         )
         self._singles: tuple[Candidate, ...] = ()
         self._unproved: list[Combination] = []
+        self._share = SEARCHED
         self._was_planned = ""
 
     def answer(self) -> Recommendation:
@@ -173,6 +174,9 @@ class _Searching:
         self._prove()
         self._singles = tuple(self._ways.singles())
         self._round_off()
+        # What that left of the budget.
+        self._share = 1.0
+        self._prove()
 
     def _open(self) -> list[Combination]:
         """Return the ways that may still be better than what was found, or fit where nothing does."""
@@ -197,7 +201,7 @@ class _Searching:
     def _prove(self) -> None:
         """Trace what might be better though it should not be, until nothing is left that might."""
         ways = self._ways
-        self._traces.run(ways.ends(), share=SEARCHED)
+        self._traces.run(ways.ends(), share=self._share)
         while found := ways.predicted(self._open()):
             # A small batch that does not fit speaks for all larger ones, a large one that is slow for all smaller ones.
             found.sort(key=lambda each: each[0].candidate.spec.batch_size * (-1 if ways.should_fit(each[1]) else 1))
@@ -222,7 +226,7 @@ class _Searching:
     def _run_first(self, ways: Sequence[Combination]) -> bool:
         """Trace as many as there are processes; has anything come of it?"""
         candidates, count = [each.candidate for each in ways], self._traces.at_once
-        return self._traces.run(candidates[:count], then=candidates[count:], share=SEARCHED)
+        return self._traces.run(candidates[:count], then=candidates[count:], share=self._share)
 
     def _look_further(self) -> None:
         """Find what would fit if one more thing were allowed; two, where one does not do."""
@@ -233,7 +237,7 @@ class _Searching:
                 # Of each the fastest that should fit; what fits is an answer, and asks for no other of its kind.
                 waiting = {groups: found for groups, found in waiting.items() if not self._fits_with(groups)}
                 best = [hopeful[0] for found in waiting.values() if (hopeful := self._hopeful(found))]
-                if not self._traces.run(best, share=SEARCHED):
+                if not self._traces.run(best, share=self._share):
                     break
             if any(self._fits_with(groups) for groups in ways if len(groups) == count):
                 return

@@ -88,11 +88,12 @@ class KnownWays:
         """Return what does nothing in its passes that a job does not do besides more.
 
         An update in backward brings kernels of its own into the passes. FSDP2 runs the same kernels and collectives
-        where its shards come from the host.
+        where its shards come from the host, but adds the gradients of micro-batches there.
         """
         found = self.plainer(spec, BOTH)
         if spec.parallel.offload and spec.parallel.data == "fsdp2":
-            found = [*found, *self.plainer(self._on_device(spec), BOTH)]
+            on_device = self.plainer(self._on_device(spec), BOTH)
+            found = [*found, *(each for each in on_device if each.spec.grad_accum == 1)]
         return [each for each in found if each.spec.optimizer_in_backward <= spec.optimizer_in_backward]
 
     def spread(self, candidate: Candidate) -> list[Traced]:

@@ -36,13 +36,9 @@ def _apart(known: KnownWays, candidate: Candidate) -> float:
     times = [each.evaluated.time for each in same]
     kernels = _most(each.compute - each.optimizer for each in times)
     # What recomputing adds may hide what is waited for elsewhere, but neither kernels nor what blocks them.
-    busy = (
-        each.evaluated.time.compute - each.evaluated.time.optimizer + each.evaluated.time.blocking
-        for each in same
-        if each.spec.checkpoint == "none"
-    )
-    busiest = _most(busy)
-    recomputing = busiest + _recomputed(known, candidate) * bool(busiest)
+    plain = (each.evaluated.time for each in same if each.spec.checkpoint == "none")
+    again = _recomputed(known, candidate)
+    recomputing = _most(each.compute - each.optimizer + each.blocking + again for each in plain)
     # What is updated in backward hides what is waited for there.
     passes = _most(each.passes for each in times)
     update, after = _update(known, spec)

@@ -10,10 +10,8 @@ from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import JobChange, single_changes
 from memplan.plan.recommend.programs import program_changes, split_in_words
-from memplan.plan.recommend.records import ALLOWABLE, NUMERICS, Candidate, Group, Search, shares
+from memplan.plan.recommend.records import ALLOWABLE, MOST_CHANGES, NUMERICS, Candidate, Group, Search, shares
 
-MOST_CHANGES = 4
-"""Changes at once: more of them are never what a person wants to explain."""
 MOST_MICRO_BATCHES = 4096
 """Micro-batches per step at most: more are no training."""
 MOST_OF_A_PROGRAM = 64

@@ -51,7 +51,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> list[Evaluation]:
     path.write_text(MODEL, encoding="utf-8")
     job = JobSpec(target=FileTarget(path=path), precision="bf16")
     found = [_traced(job, parse_parallel(layout), change) for layout, change in product(LAYOUTS, CHANGES)]
-    found += [_traced(job, parse_parallel("fsdp=8,tp=2"), {"batch_size": 1, "grad_accum": 2})]
+    halved = {"batch_size": 1, "grad_accum": 2}
+    found += [_traced(job, parse_parallel(f"fsdp=8,tp=2{offload}"), halved) for offload in ("", ",offload=yes")]
     others = [("fsdp=16,reshard=no", CHANGES[0]), *product(("fsdp=16,offload=yes", "ddp=16"), (CHANGES[0], CHANGES[5]))]
     others += [("fsdp=16,offload=yes", {"checkpoint": "full"}), ("fsdp=8,tp=2", {"checkpoint": "full", **CHANGES[5]})]
     return found + [_traced(job, parse_parallel(layout), change) for layout, change in others]
