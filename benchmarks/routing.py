@@ -28,6 +28,8 @@ from memplan.tracing.routing import KINDS
 from memplan.units import GIB
 
 RESULTS = Path(__file__).parent / "results" / "routing.txt"
+NAME = 95
+"""Columns."""
 
 
 def outcomes(case: Case, recipe: Recipe) -> list[Outcome]:
@@ -39,9 +41,8 @@ def outcomes(case: Case, recipe: Recipe) -> list[Outcome]:
 def line(case: Case, done: list[Outcome]) -> str:
     """Peaks in GiB, and how far off they are."""
     cells = (each.failure[:19] or f"{each.allocated / GIB:>9.3f}{each.error_percent:>+8.2f} %" for each in done)
-    return f"{case.id.removeprefix(megatron.BEGINNING)[-60:]:<62}{case.measured / GIB:>9.3f}" + "".join(
-        f"{cell:>21}" for cell in cells
-    )
+    name = case.id.removeprefix(megatron.BEGINNING).removesuffix(megatron.END)
+    return f"{name:<{NAME}}{case.measured / GIB:>9.3f}" + "".join(f"{cell:>21}" for cell in cells)
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     lines = [
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, torch {version('torch')}",
-        f"{'peak of allocated bytes, GiB':<62}{'measured':>9}" + "".join(f"{kind:>21}" for kind in KINDS),
+        f"{'peak of allocated bytes, GiB':<{NAME}}{'measured':>9}" + "".join(f"{kind:>21}" for kind in KINDS),
     ]
     for case in megatron.cases()[0]:
         recipe = megatron.recipe_of(case.id)
