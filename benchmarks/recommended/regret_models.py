@@ -186,6 +186,7 @@ MODELS = (
     _job("conv-split", _CONV, 4, _OFFLOADED, allow=("split",)),
     _job("language-bf16", _LANGUAGE, 2, ("lora", "quantize"), ("optimizer",), precision="bf16"),
     _job("llama", _LLAMA, 2, ("precision", "lora", "quantize"), ("optimizer",)),
+    _job("llama-free", _LLAMA, 1, ("lora", "quantize"), ("precision", "optimizer")),
     _job("llama-adapted", _LLAMA, 4, ("split", "precision", "optimizer"), ("lora", "quantize")),
     _job("mlp-ranks", _MLP, 4, _RANKS, gpus=4),
     _job("llama-ranks", _LLAMA, 4, _RANKS, gpus=8),

@@ -100,7 +100,7 @@ def test_a_split_comes_with_what_it_takes_for_granted() -> None:
 def test_that_nothing_fits_is_said() -> None:
     proof = replace(answer().proof, ending="nothing_fits", gap=None, least_bytes=Bytes(46 * GIB))
     nothing = replace(answer(), rows=(), cheapest=None, proof=proof)
-    said = "✗ NOTHING FITS (proved)  least peak with up to 4 changes is at least 46.00 GiB"
+    said = "✗ NOTHING FITS (proved)  least peak of the whole space is at least 46.00 GiB"
     assert recommend.render(nothing, quiet=True)[0].plain == said
     reached = replace(nothing, proof=replace(proof, is_least_reached=True))
     assert recommend.render(reached, quiet=True)[0].plain == said.replace("at least ", "")

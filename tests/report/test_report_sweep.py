@@ -42,7 +42,7 @@ EXPECTED = """\
 ✓ llama-8b   8 x rtx-4090  changed     20.00 GiB       6.67
     --checkpoint full
 ✗ too large  t4            no
-    NOTHING FITS (proved) least peak with up to 4 changes is at least 46.00 GiB
+    NOTHING FITS (proved) least peak of the whole space is at least 46.00 GiB
 ? too soon   t4            not found
     NOT FOUND in 3 of 12
 ? broken     t4            unknown

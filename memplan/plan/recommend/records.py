@@ -23,8 +23,6 @@ NUMERICS: tuple[Group, ...] = ("precision", "optimizer", "lora", "quantize")
 """Groups that change what is computed."""
 ALLOWABLE: tuple[Group, ...] = (*NUMERICS, "split")
 """What ``--allow`` names: a split of the batch changes what is computed where the model has batch statistics."""
-MOST_CHANGES = 4
-"""Changes at once: more of them are never what a person wants to explain. What is proved is proved of so many."""
 Ending = Literal["best", "best_of_proved", "nothing_fits", "not_found"]
 """What a search comes to."""
 NOT_TRACED = "not traced"

@@ -10,7 +10,7 @@ from memplan.plan.batch.records import BatchSplit
 from memplan.plan.batch.split import splits
 from memplan.plan.recommend.changes import JobChange, single_changes
 from memplan.plan.recommend.programs import program_changes, split_in_words
-from memplan.plan.recommend.records import ALLOWABLE, MOST_CHANGES, NUMERICS, Candidate, Group, Search, shares
+from memplan.plan.recommend.records import ALLOWABLE, NUMERICS, Candidate, Group, Search, shares
 
 MOST_MICRO_BATCHES = 4096
 """Micro-batches per step at most: more are no training."""
@@ -95,11 +95,11 @@ def with_split(candidate: Candidate, given: Candidate, split: BatchSplit) -> Can
 
 
 def combine(base: Candidate, changes: Sequence[JobChange], search: Search) -> Iterator[Combination]:
-    """Sets of changes that do not exclude each other, each with every split of the global batch."""
+    """Sets of changes that do not exclude each other, small ones first, each with every split of the global batch."""
     grouped: dict[Group, list[JobChange]] = {}
     for change in changes:
         grouped.setdefault(change.group, []).append(change)
-    for count in range(min(MOST_CHANGES, len(grouped)) + 1):
+    for count in range(len(grouped) + 1):
         for groups in combinations(grouped, count):
             for chosen in product(*(grouped[group] for group in groups)):
                 # Quantisation brings its own adapters.

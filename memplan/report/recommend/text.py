@@ -8,7 +8,6 @@ from rich.text import Text
 from memplan.job.spec import ScriptTarget
 from memplan.plan.batch.records import CriticalBatch
 from memplan.plan.recommend.records import (
-    MOST_CHANGES,
     UNREACHED,
     Candidate,
     Ending,
@@ -113,7 +112,7 @@ def _least_words(answer: Recommendation) -> str:
     if proof.least_bytes is None:
         return "no way of what may be changed can be traced"
     at_least = "" if proof.is_least_reached else "at least "
-    return f"least peak with up to {MOST_CHANGES} changes is {at_least}{format_bytes(proof.least_bytes)}"
+    return f"least peak of the whole space is {at_least}{format_bytes(proof.least_bytes)}"
 
 
 def remedy_words(remedy: Remedy) -> str:

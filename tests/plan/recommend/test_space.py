@@ -13,7 +13,7 @@ from memplan.job.spec import JobSpec, Precision, PresetTarget
 from memplan.plan.recommend.bases import bases
 from memplan.plan.recommend.changes import layouts, single_changes
 from memplan.plan.recommend.records import NUMERICS, Candidate, Search
-from memplan.plan.recommend.space import allowed, changes_for, combine, wanting
+from memplan.plan.recommend.space import allowed, changes_for, combine, excluded, wanting
 
 JOB = JobSpec(target=PresetTarget(name="gpt2"), batch_size=4)
 
@@ -38,6 +38,20 @@ def test_every_way_keeps_the_global_batch_the_ranks_and_the_numerics(batch: int,
         assert len(set(candidate.groups)) == len(candidate.groups)
         assert len(candidate.groups) == len(candidate.changes)
         assert not (spec.grad_accum > 1 and spec.optimizer_in_backward)
+
+
+def test_whatever_goes_together_is_in_the_space_however_many_changes_it_is() -> None:
+    search = Search(allow=("precision", "optimizer"))
+    base, found = _combinations(replace(JOB, precision="fp32"), search)
+    known = {repr(each.candidate.spec) for each in found}
+    changes = [each for each in changes_for(base.spec, search) if allowed(each, search)]
+    ways = [each for each in found if each.candidate.spec.grad_accum == 1]
+    assert max(len(each.changes) for each in ways) == len({each.group for each in changes}) == 6
+    for each in ways:
+        for change in changes:
+            more = change.made(each.candidate.spec)
+            if change.group not in each.candidate.groups and not excluded(more):
+                assert repr(more) in known
 
 
 def test_inference_has_no_micro_batches_and_no_training_options() -> None:
