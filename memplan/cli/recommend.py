@@ -3,6 +3,7 @@
 import math
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,8 @@ def recommend(
     Changes of the numerics are shown, and taken only with --allow. Exit 3 where it is proved that
     nothing fits, 4 where nothing was found in the budget.
     """
+    # What is imported and looked up before the search, --fill among it, is of its time.
+    started = time.perf_counter()
     problems = check.Problems()
     wanted = problems.of(outputs.parse_outputs, report.formats or [], report.as_json, FORMATS) or ()
     problems.add(*_wrong(device, asked))
@@ -75,7 +78,9 @@ def recommend(
         if asked.fill:
             target_share = search.limits.utilization or DEFAULT
             spec = filled(spec, profile, search, target_share, timeout=job.timeout, cache=cache.opened(), progress=tell)
-        answer = find(spec, profile, search, vary=vary, timeout=job.timeout, cache=cache.opened(), progress=tell)
+        answer = find(
+            spec, profile, search, vary=vary, timeout=job.timeout, cache=cache.opened(), progress=tell, started=started
+        )
     if asked.out is not None and answer.best is not None:
         _write_setup(answer, asked.out)
     for output in wanted:

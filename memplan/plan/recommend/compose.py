@@ -26,6 +26,7 @@ def recommend(
     timeout: float = DEFAULT_TIMEOUT,
     cache: Cache | None = None,
     progress: Callable[[str], None] | None = None,
+    started: float | None = None,
 ) -> Recommendation:
     """Find the best way to run a job on the GPUs at hand.
 
@@ -37,6 +38,7 @@ def recommend(
         timeout: Seconds for one trace.
         cache: Where traces of unchanged jobs are found and kept; None: nowhere.
         progress: Told in a few words what happens now.
+        started: Time of ``time.perf_counter`` from which the budget counts; None: now.
 
     Returns:
         The answer; that nothing fits is one too (``best`` is None).
@@ -45,7 +47,7 @@ def recommend(
         UsageError: The target, an option, or ranks and batch do not go together.
         EstimateError: The job cannot be traced.
     """
-    started = time.perf_counter()
+    began = time.perf_counter() if started is None else started
     if is_approximated(spec.parallel):
         what = "ZeRO is traced with DeepSpeed's own code, which is not installed; an approximation is never recommended"
         raise UsageError(what, where="--parallel", hint="pip install deepspeed, or estimate the job")
@@ -59,6 +61,6 @@ def recommend(
         timeout=timeout,
         folder=cache.folder if cache is not None else None,
         progress=progress or (lambda _: None),
-        started=started,
+        started=began,
     )
     return replace(answer, assumptions=(*answer.assumptions, *sentences))

@@ -1,11 +1,16 @@
 """What a search may take, in the words of the command line and as numbers."""
 
 import math
+import time
 
 import pytest
 
 import memplan
 from memplan.errors import UsageError
+from memplan.hardware.catalog import load_profile
+from memplan.job.spec import JobSpec, PresetTarget
+from memplan.plan.recommend.compose import recommend
+from memplan.plan.recommend.records import Search
 from memplan.plan.recommend.time_limit import read_time_limit
 
 
@@ -36,3 +41,9 @@ def test_what_is_neither_is_an_error(given: str | float) -> None:
 def test_python_takes_the_words_of_the_command_line() -> None:
     with pytest.raises(UsageError, match=r"time_limit takes .* as 60s or 40traces, not 'for ever'"):
         memplan.recommend("preset:gpt2", time_limit="for ever")
+
+
+def test_what_was_done_before_a_search_is_of_its_time() -> None:
+    job, search = JobSpec(target=PresetTarget(name="gpt2")), Search(budget_seconds=60)
+    answer = recommend(job, load_profile("t4"), search, started=time.perf_counter() - 61)
+    assert (answer.proof.ending, answer.traces) == ("not_found", 0)
