@@ -71,7 +71,9 @@ def as_most_run_it(
     """
     from memplan.hardware.profile import all_have
     from memplan.job.as_loaded import as_loaded
+    from memplan.job.own_batch import with_own_batch
 
+    spec = with_own_batch(spec)
     if options.config:
         return spec
     has_bfloat16 = all_have(filter(None, profiles), "bfloat16")

@@ -15,7 +15,7 @@ from memplan.job.places import file_of, place
 from memplan.job.signatures import EXPECTED, check_takes, uniform_batch
 from memplan.job.source import ModelSource
 from memplan.job.spec import FileTarget, HubTarget, JobSpec, ModuleTarget, PresetTarget, ScriptTarget
-from memplan.job.usercode import guarded
+from memplan.job.usercode import LOSS, guarded
 
 LOSSES = ("cross-entropy", "mse", "sum")
 """What ``--loss`` takes beside a function."""
@@ -63,7 +63,7 @@ def _with_loss(source: ModelSource, name: str) -> ModelSource:
         raise UsageError(f"{file_of(module)} has no '{function_name}'", where="--loss")
     check_takes(loss, "loss", 2, where=place(module, function_name))
     provenance = {**source.provenance, "loss": place(module, function_name)}
-    return dataclasses.replace(source, loss=guarded(loss, "loss()"), loss_items=loss_items(loss), provenance=provenance)
+    return dataclasses.replace(source, loss=guarded(loss, LOSS), loss_items=loss_items(loss), provenance=provenance)
 
 
 def _unfed_source(spec: JobSpec) -> ModelSource:

@@ -56,6 +56,9 @@ _NEEDS_CUDA = (
 )
 """Phrases by which torch and CUDA extensions say that they want a GPU or its toolkit."""
 
+LOSS = "loss()"
+"""What a target's loss is called where it fails."""
+_WHOLE_BATCH = re.compile(r"\b(tuple|list|dict)\b")
 _RANKS = "say how many ranks there are: --parallel fsdp1=8, ddp=8 or another; memplan then traces one of them on a GPU"
 _PHRASES = {
     "Default process group has not been initialized": _RANKS,
@@ -102,7 +105,7 @@ def explain(error: BaseException, doing: str) -> EstimateError:
         what = f"{doing} ended the program: sys.exit({error.code!r})"
     elif isinstance(error, SyntaxError) and error.filename:
         what = f"{display(error.filename)} is not valid Python: {error.msg}"
-    return EstimateError(what, where=where, hint=_hint(error))
+    return EstimateError(what, where=where, hint=_hint_of_loss(error) if doing == LOSS else _hint(error))
 
 
 def location(error: BaseException) -> str | None:
@@ -232,6 +235,15 @@ def _on_cuda() -> str:
 
 def _is_of_hub(error: BaseException) -> bool:
     return type(error).__module__.startswith("huggingface_hub")
+
+
+def _hint_of_loss(error: BaseException) -> str | None:
+    """A loss that takes one part of its batch for the whole of it says so in these words."""
+    found = _WHOLE_BATCH.search(str(error)) if isinstance(error, TypeError | AttributeError) else None
+    if found is None:
+        return _hint(error)
+    key = "'labels'" if found[1] == "dict" else 1
+    return f"loss(output, batch) is given all that batch() returns, a {found[1]}: take what it needs, as batch[{key}]"
 
 
 def _hint(error: BaseException) -> str | None:

@@ -11,6 +11,7 @@ from memplan.job.as_loaded import as_loaded
 from memplan.job.config_files.read import FileSettings, merge, read_config, with_given
 from memplan.job.limits import wrong_values
 from memplan.job.options import OPTIONS
+from memplan.job.own_batch import with_own_batch
 from memplan.job.parallel import ALONE
 from memplan.job.program import ParsedWords, decided_by, parse_program
 from memplan.job.spec import JobSpec
@@ -67,7 +68,7 @@ def read_job(content: Mapping[str, Any], around: JobSurroundings, line: int) -> 
         **{field: f"{around.file.name}:{values['name']}.{key_of(field)}" for field in (*fields, "target")},
     }
     run = {field_of(key): shared[key] for key in ("timeout", "alloc-conf") if key in shared}
-    spec = JobSpec(target=values["target"], provenance=provenance, **spec_values)
+    spec = with_own_batch(JobSpec(target=values["target"], provenance=provenance, **spec_values))
     return ProjectJob(
         name=values["name"],
         spec=spec if "config" in values else _as_most_run_it(spec, around, shared["gpus"]),

@@ -174,3 +174,25 @@ def test_namespace_packages_are_forgotten_with_the_packages_around_them(
         with forgotten_modules():
             assert importlib.import_module("outer_of_user.inner.leaf").value == value
         assert not [name for name in sys.modules if name.startswith("outer_of_user")]
+
+
+@pytest.mark.parametrize(
+    ("batch", "part"),
+    [((torch.ones(2, 3), torch.ones(2)), "a tuple: take what it needs, as batch[1]"),
+     ([torch.ones(2, 3), torch.ones(2)], "a list: take what it needs, as batch[1]"),
+     ({"labels": torch.ones(2)}, "a dict: take what it needs, as batch['labels']")],
+)  # fmt: skip
+def test_a_loss_of_one_part_is_told_that_it_gets_all_parts(batch, part):
+    def cross_entropy(output, target):
+        return torch.nn.functional.cross_entropy(output, target)
+
+    def of_its_own(output, target):
+        return (output - target.float()).mean()
+
+    for loss in (cross_entropy, of_its_own):
+        with pytest.raises(EstimateError) as caught:
+            guarded(loss, "loss()")(torch.ones(2, 3), batch)
+        assert part in (caught.value.hint or "")
+    with pytest.raises(EstimateError) as caught:
+        guarded(cross_entropy, "loss()")(torch.ones(2, 3), torch.ones(5))
+    assert caught.value.hint is None
