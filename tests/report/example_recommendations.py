@@ -47,7 +47,7 @@ def answer() -> Recommendation:
         usable_bytes=Bytes(24 * GIB), limit_bytes=Bytes(24 * GIB), thresholds=None, global_batch=8, baseline=given,
         rows=rows, pareto=(rows[1], rows[0], given), what_ifs=(cheap, untold),
         rejected=(Rejected(candidate=given.candidate, reason=given.reason, traced=True),), cheapest=cheap, remedies=(),
-        critical=critical_batch(64, 8), ended="complete", proof=BEST, interrupted=False, candidates=12,
+        untraced=None, critical=critical_batch(64, 8), ended="complete", proof=BEST, interrupted=False, candidates=12,
         traces=3, seconds=4.0,
         assumptions=("a sentence",), not_modelled=("a phrase",),
         options={"precision": "fp32", "batch_size": "8", "data_dependent": "balanced"},

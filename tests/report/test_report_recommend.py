@@ -121,7 +121,9 @@ def test_no_more_is_said_than_is_proved(ending: Ending, gap: float | None, said:
 
 def test_a_search_that_was_cut_never_says_that_nothing_fits() -> None:
     proof = replace(answer().proof, ending="not_found", gap=None, proved=3)
-    cut = replace(answer(), ended="budget", rows=(), cheapest=None, proof=proof)
+    next_way = candidate("--checkpoint full")
+    cut = replace(answer(), ended="budget", rows=(), cheapest=None, proof=proof, untraced=next_way)
+    assert "expected to fit: --checkpoint full" in "\n".join(line.plain for line in recommend.render(cut, quiet=True))
     text = "\n".join(line.plain for line in recommend.render(cut))
     assert "? NOT FOUND  in 3 of 12" in text
     assert "NOTHING FITS" not in text.upper()

@@ -56,6 +56,8 @@ class SearchOutcome:
     """What was not traced because it should not fit."""
     proof: RecommendProof
     """What is proved of all ways."""
+    hopeful: Candidate | None
+    """What should fit, and would be traced next."""
     interrupted: bool
     """Did the user end the search?"""
     seconds: float
@@ -98,6 +100,7 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
         rejected=(*_lost(same, findings), *findings.skipped),
         cheapest=_cheapest([*what_ifs, *(_what_if(each, findings, given.evaluated) for each in told)], given.evaluated),
         remedies=remedies,
+        untraced=None if rows else findings.hopeful,
         ended="complete" if findings.proof.proved == findings.proof.ways else "budget",
         proof=findings.proof,
         interrupted=findings.interrupted,
@@ -137,6 +140,7 @@ def answer_without_traces(
         rejected=(Rejected(candidate=given, reason=TOO_SHORT, traced=False),),
         cheapest=None,
         remedies=(),
+        untraced=None,
         critical=critical_batch(search.noise_scale, given.global_batch) if search.noise_scale else None,
         ended="budget",
         proof=RecommendProof(

@@ -138,6 +138,7 @@ class _Searching:
                 singles=self._singles,
                 skipped=tuple(self._skipped()),
                 proof=self._certificate.proof(ways, self._ways.best(), costs),
+                hopeful=next((each[0].candidate for each in self._promising()), None),
                 interrupted=interrupted,
                 seconds=time.perf_counter() - self._traces.started,
                 batch_statistics=self._traces.of(self._ways.given).batch_statistics,
@@ -187,16 +188,17 @@ class _Searching:
 
     def _explore(self) -> None:
         """Trace what should fit: until something does, what people try first; then what should be better than it."""
+        while self._run_first([each for each, _ in self._promising()]):
+            pass
+
+    def _promising(self) -> list[Way]:
+        """Return what should fit and be better than what was found, in the order in which it is traced."""
         ways = self._ways
-        while True:
-            hopeful = [each for each in ways.predicted(self._open()) if ways.should_fit(each[1])]
-            hopeful = _once(sorted(hopeful, key=ways.expected))
-            if ways.fitting():
-                hopeful = [each for each in hopeful if ways.expected(each)[0] < ways.lowest()]
-            else:
-                hopeful.sort(key=lambda each: (usual_rank(each[0].candidate), ways.expected(each)))
-            if not self._run_first([each for each, _ in hopeful]):
-                return
+        hopeful = [each for each in ways.predicted(self._open()) if ways.should_fit(each[1])]
+        hopeful = _once(sorted(hopeful, key=ways.expected))
+        if ways.fitting():
+            return [each for each in hopeful if ways.expected(each)[0] < ways.lowest()]
+        return sorted(hopeful, key=lambda each: (usual_rank(each[0].candidate), ways.expected(each)))
 
     def _prove(self) -> None:
         """Trace what might be better though it should not be, until nothing is left that might."""

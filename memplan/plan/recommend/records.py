@@ -245,6 +245,8 @@ class Recommendation:
     if that goes."""
     remedies: tuple[Remedy, ...]
     """Where nothing that is allowed fits: what would, the least intrusive first."""
+    untraced: Candidate | None
+    """Where nothing was found in the budget: what should fit, and would have been traced next."""
     critical: CriticalBatch | None
     """What the global batch costs in steps and samples, where the noise scale is known."""
     ended: Literal["complete", "budget"]

@@ -18,6 +18,7 @@ from memplan.measure.records import Verdict
 from memplan.plan.recommend import flow
 from memplan.plan.recommend.bases import usual_rank
 from memplan.plan.recommend.bounds import Bounds
+from memplan.plan.recommend.certificate import key_of
 from memplan.plan.recommend.evaluate import Evaluation, evaluate_here, lost
 from memplan.plan.recommend.records import Candidate, Recommendation, Search, StepLimits
 from memplan.plan.recommend.workers import Workers
@@ -294,6 +295,25 @@ class Losing(Workers):
         for each in () if self.slow else candidates:
             is_lost = each.spec.checkpoint == "full"
             yield lost(each, KILLED, "") if is_lost else evaluate_here(each, self._profile, self._limits)
+
+
+def test_a_search_that_finds_nothing_says_what_it_would_have_traced_next(job: JobSpec, traced: Traced) -> None:
+    best = min(evaluated(traced), key=lambda each: each.high_bytes)
+    known = judged(traced, best.high_bytes)
+    profile = replace(PROFILE, usable_bytes=best.high_bytes)
+    told: list[str] = []
+    for count in range(1, len(known)):
+        search = replace(SEARCH, budget_traces=count)
+        answer = look_up(known, job, profile, search, told=lambda each: told.append(key_of(each)))
+        if answer.best is not None:
+            assert answer.untraced is None
+            break
+        assert answer.proof.ending == "not_found"
+        assert answer.untraced is not None
+        assert key_of(answer.untraced) in known
+        assert key_of(answer.untraced) not in told
+        told.clear()
+    assert answer.best is not None
 
 
 KILLED = "its process was killed"
