@@ -3,7 +3,7 @@
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from memplan.hardware.profile import GpuProfile
@@ -24,6 +24,7 @@ from memplan.plan.checkpoint.blocks.prove.trials import Trials
 from memplan.plan.checkpoint.blocks.request import BlockPlanRequest, check_request
 from memplan.plan.checkpoint.blocks.solve.curve import CurvePoint, curve
 from memplan.plan.checkpoint.blocks.solve.methods import rough_solver, sketching_solver, solver
+from memplan.runtime.checkpoint.mismatch import PlanMismatch
 from memplan.units import Bytes
 
 
@@ -59,28 +60,15 @@ def plan_here(
     trials = Trials(
         tracer=tracer, profile=profile, roofline=roofline, probing=probing, problem=problem, progress=progress
     )
-    unplanned = trials.unplanned()
-    progress("solving")
-    solve = solver(request.method)
-    sketch = sketching_solver(solve, problem)
-    proof = prove(
-        problem,
-        unplanned,
-        budget,
-        context_bytes=profile.context_bytes,
-        solve=partial(solve, time_limit=request.time_limit),
-        trace=trials.trace,
-        sketch=None if sketch is None else partial(sketch, time_limit=request.time_limit),
-    )
-    solve_seconds = proof.solve_seconds
-    pareto: tuple[ParetoPoint, ...] = ()
-    if request.pareto:
-        progress("drawing the memory-time curve")
-        started = time.perf_counter()
-        points = curve(problem, rough_solver(solve), time_limit=request.time_limit)
-        solve_seconds += time.perf_counter() - started
-        proof = with_least(proof, problem, points, budget, trials.trace)
-        pareto = anchored(points, proof)
+    try:
+        searched = _search(trials, request, budget)
+    except PlanMismatch as error:
+        if not problem.chain:
+            raise
+        # What stands between blocks (a checkpoint of the model's own, a look at a shape) shows in no op.
+        trials = replace(trials, problem=replace(problem, chain=False))
+        searched = _search(trials, request, budget)
+        probing = replace(probing, notes=(*probing.notes, f"no blocks run again as one: {error.what}"))
     return compose_answer(
         AnswerInputs(
             spec=spec,
@@ -90,17 +78,53 @@ def plan_here(
             fingerprint=tracer.fingerprint,
             model_place=tracer.place,
             roofline=roofline,
-            problem=problem,
-            proof=proof,
-            pareto=pareto,
+            problem=trials.problem,
+            proof=searched.proof,
+            pareto=searched.pareto,
             dropped=probing.probes[0].reading.cut.dropped,
             notes=probing.notes,
             traces=tracer.traces,
             trace_seconds=probe_seconds,
-            solve_seconds=solve_seconds,
+            solve_seconds=searched.solve_seconds,
             prove_seconds=tracer.seconds - probe_seconds,
         )
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searched:
+    """The proof and the curve of a problem."""
+
+    proof: Proof
+    pareto: tuple[ParetoPoint, ...]
+    solve_seconds: float
+
+
+def _search(trials: Trials, request: BlockPlanRequest, budget: int) -> _Searched:
+    """Solve and prove, and draw the curve where it is asked for."""
+    problem, unplanned = trials.problem, trials.unplanned()
+    trials.progress("solving")
+    solve = solver(request.method)
+    sketch = sketching_solver(solve, problem)
+    proof = prove(
+        problem,
+        unplanned,
+        budget,
+        context_bytes=trials.profile.context_bytes,
+        solve=partial(solve, time_limit=request.time_limit),
+        trace=trials.trace,
+        sketch=None if sketch is None else partial(sketch, time_limit=request.time_limit),
+    )
+    solve_seconds = proof.solve_seconds
+    pareto: tuple[ParetoPoint, ...] = ()
+    if request.pareto:
+        trials.progress("drawing the memory-time curve")
+        started = time.perf_counter()
+        points = curve(problem, rough_solver(solve), time_limit=request.time_limit)
+        solve_seconds += time.perf_counter() - started
+        proof = with_least(proof, problem, points, budget, trials.trace)
+        pareto = anchored(points, proof)
+    return _Searched(proof=proof, pareto=pareto, solve_seconds=solve_seconds)
 
 
 def anchored(points: Sequence[CurvePoint], proof: Proof) -> tuple[ParetoPoint, ...]:

@@ -198,14 +198,22 @@ class Plain(OfItsOwn):
         self.is_checkpointed = False
 
 
-@pytest.mark.parametrize("kind", [OfItsOwn, Plain])
+class Rectified(OfItsOwn):
+    """The gradient of its only activation has another name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64)) for _ in range(3))
+
+
+@pytest.mark.parametrize("kind", [OfItsOwn, Plain, Rectified])
 @pytest.mark.usefixtures("_few_options")
 def test_a_model_that_checkpoints_by_itself_is_planned_from_there_and_told(kind: type[OfItsOwn]) -> None:
     given = source(kind, lambda size: torch.ones(64 * size, 64), loss=lambda output, _: output.sum())
     asked = BlockPlanRequest(budget_bytes=1 << 40, pareto=False)
     answer = plan_here(job(), device("cpu"), asked, load=lambda: given)
     own = [sentence for sentence in answer.assumptions if "checkpointing of their own" in sentence]
-    assert bool(own) == (kind is OfItsOwn)
+    assert bool(own) == (kind is not Plain)
     assert all(sentence.endswith(": layers.0, layers.1, layers.2") for sentence in own)
 
 
@@ -257,8 +265,9 @@ class Masking(nn.Module):
         self.head = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones_like(x)
         for block in self.blocks:
-            x = block(x, torch.ones_like(x))
+            x = block(x, mask)
         result: torch.Tensor = self.head(x)
         return result
 
@@ -267,7 +276,117 @@ def test_what_is_called_otherwise_than_the_blocks_beside_it_joins_none_of_their_
     given = source(Masking, lambda size: torch.randn(size, 200, 32), loss=lambda output, _: output.sum())
     request = BlockPlanRequest(budget_bytes=1, pareto=False)
     least = plan_here(job(), device("cpu"), request, load=lambda: given)
-    assert {block.removeprefix("blocks.") for segment in least.plan.segments for block in segment.blocks} <= set("0123")
+    joined = {name for segment in least.plan.segments for name in segment.modules}
+    assert joined
+    assert "head" not in joined
     assert "not planned: head (called otherwise)" in least.assumptions
     named = replace(request, blocks=("blocks.*", "head"))
     assert not plan_here(job(), device("cpu"), named, load=lambda: given).plan.segments
+
+
+LEAST = BlockPlanRequest(budget_bytes=1, pareto=False)
+
+
+class Looking(nn.Module):
+    """Looks at what its blocks return, which no op shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+            assert x.shape[1] == 64
+        return x
+
+
+@pytest.mark.usefixtures("_few_options")
+def test_blocks_whose_results_the_model_looks_at_are_planned_one_by_one() -> None:
+    given = source(Looking, lambda size: torch.ones(1024 * size, 64), loss=lambda output, _: output.sum())
+    answer = plan_here(job(), device("cpu"), LEAST, load=lambda: given)
+    assert any(sentence.startswith("no blocks run again as one: ") for sentence in answer.assumptions)
+    assert answer.plan.blocks
+    assert not answer.plan.segments
+    assert answer.peak_after_bytes < answer.peak_before_bytes
+
+
+def test_layers_that_take_more_than_they_are_given_run_again_as_one() -> None:
+    """``ConvTranspose2d`` could take a size beside its input, ``Conv2d`` could not."""
+    given = source(
+        lambda: nn.Sequential(
+            *(nn.Conv2d(3, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 64, 3, 2, 1), nn.ReLU()),
+            *(nn.ConvTranspose2d(64, 32, 2, 2), nn.ReLU(), nn.ConvTranspose2d(32, 3, 2, 2)),
+        ),
+        lambda size: torch.randn(size, 3, 64, 64),
+        loss=lambda output, _: output.sum(),
+    )
+    answer = plan_here(job(batch_size=1024), device("t4"), LEAST, load=lambda: given)
+    assert answer.plan.segments
+    assert answer.peak_after_bytes < answer.peak_before_bytes
+
+
+class Hourglass(nn.Module):
+    """Blocks that are no chain, and a bottleneck that is called otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(Masked() for _ in range(2))
+        self.middle = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 32), nn.ReLU())
+        self.up = nn.ModuleList(Masked() for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones_like(x)
+        first = self.down[0](x, mask)
+        second = self.down[1](first, mask)
+        third = self.up[0](self.middle(second) + second, mask)
+        result: torch.Tensor = self.up[1](third + first, mask)
+        return result
+
+
+@pytest.mark.usefixtures("_few_options")
+def test_a_bottleneck_between_blocks_that_are_no_chain_is_planned_however_it_is_called() -> None:
+    given = source(Hourglass, lambda size: torch.randn(size, 200, 32), loss=lambda output, _: output.sum())
+    answer = plan_here(job(), device("cpu"), LEAST, load=lambda: given)
+    assert [row.module for row in answer.blocks] == ["down.0", "down.1", "middle", "up.0", "up.1"]
+
+
+class Packed(nn.Module):
+    """A layer of a speech net: what is shorter is packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.rnn = nn.LayerNorm(32), nn.GRU(32, 32, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(self.norm(x), torch.full((len(x),), 20), batch_first=True)
+        result: torch.Tensor = nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
+        return x + result
+
+
+def test_packed_sequences_are_no_checkpointing_and_their_norms_may_be_kept() -> None:
+    given = source(
+        lambda: nn.Sequential(*(Packed() for _ in range(3))),
+        lambda size: torch.randn(size, 20, 32),
+        loss=lambda output, _: output.sum(),
+    )
+    answer = plan_here(job(), device("t4"), LEAST, load=lambda: given)
+    told = [line for line in answer.assumptions if "checkpointing of their own" in line or "single ops" in line]
+    assert not told
+
+
+class Switched(Plain):
+    """Has the switch of transformers turned on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers[1].gradient_checkpointing = True  # type: ignore[assignment]
+
+
+def test_a_switch_that_is_on_is_named_with_what_turns_it_off_and_no_file_that_nobody_typed() -> None:
+    given = source(Switched, lambda size: torch.ones(64 * size, 64), loss=lambda output, _: output.sum())
+    with pytest.raises(UsageError, match="gradient_checkpointing is on") as caught:
+        plan_here(job(), device("cpu"), LEAST, load=lambda: given)
+    assert caught.value.hint is not None
+    assert "gradient_checkpointing_disable()" in caught.value.hint
+    assert not caught.value.where

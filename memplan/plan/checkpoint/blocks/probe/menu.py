@@ -19,8 +19,9 @@ from memplan.units import StorageId
 
 MOST_SELECTIVE = 6
 """Selective options of a kind of block: more corners of the same curve bring little, and each must be traced."""
-_NEVER = frozenset({"aten._to_copy.default"})
-"""Autocast remembers casts of weights, so that they may come fewer times in one run than in another."""
+_NEVER = frozenset({"aten._to_copy.default", "aten._pack_padded_sequence.default"})
+"""Autocast remembers casts of weights, so that they may come fewer times in one run than in another; kernels of packed
+sequences read sizes on the host, which a trace keeps without values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from memplan.errors import MemplanError, UsageError
 from memplan.lifetime.roofline import Roofline
 from memplan.plan.checkpoint.blocks.as_plan import plan_of
 from memplan.plan.checkpoint.blocks.probe.cut import cut, cut_like
-from memplan.plan.checkpoint.blocks.probe.kinds import kinds_of
+from memplan.plan.checkpoint.blocks.probe.kinds import is_chain, kinds_of
 from memplan.plan.checkpoint.blocks.probe.menu import OptionCandidate, menu
 from memplan.plan.checkpoint.blocks.probe.read import StepReading, read
 from memplan.plan.checkpoint.blocks.probe.tracer import Tracer
@@ -20,6 +20,8 @@ SMALL_SHARE = 0.05
 little, and a kind of few blocks needs as many traces as it has options."""
 
 OWN = "run again by checkpointing of their own, beside which the plan stands (switch it off to plan them anew)"
+_GRADIENTS = {"aten.relu": "aten.threshold_backward"}
+"""Op → its gradient, where that has not its name (torch/tools/autograd/derivatives.yaml)."""
 LEAST_SHARE = 0.01
 """Modules that stand alone and keep less than this share are left alone: no budget is met by a hundredth."""
 
@@ -56,9 +58,11 @@ def probe(
         raise UsageError("none of the blocks runs forward and backward in the step", hint="name other blocks")
     rows = [name for name in base.cut.modules if name not in tracer.alone]
     if rows and tracer.called_alike(rows) and not tracer.called_alike(base.cut.modules):
-        # Beside repeated blocks, whose segments save more, nobody asked for what stands alone.
-        found = _probed(tracer, read(unplanned, cut(unplanned, rows)), roofline, offload=offload, progress=progress)
-        return replace(found, notes=(*found.notes, f"not planned: {_alone(base, tracer)} (called otherwise)"))
+        row = read(unplanned, cut(unplanned, rows))
+        if is_chain(row):
+            # Beside repeated blocks, whose segments save more, nobody asked for what stands alone.
+            found = _probed(tracer, row, roofline, offload=offload, progress=progress)
+            return replace(found, notes=(*found.notes, f"not planned: {_alone(base, tracer)} (called otherwise)"))
     try:
         return _probed(tracer, base, roofline, offload=offload, progress=progress)
     except MemplanError as error:
@@ -108,13 +112,14 @@ def own_checkpointing(base: StepReading) -> Iterator[str]:
     """Blocks that the unplanned step itself runs again in backward.
 
     There an op of their forward stands beside its own gradient (``gelu`` beside ``gelu_backward``), which nothing else
-    does.
+    does but views (the gradient of a padded sequence takes slices).
     """
     ops = base.trace.ops
     for name, runs in zip(base.cut.modules, base.runs, strict=True):
         stretch = base.cut.stretches[runs[0].backward]
-        names = {op.name.rpartition(".")[0] for op in ops[stretch.first_op : stretch.end_op]}
-        if any(each.startswith(f"{other}_backward") for each in names for other in names):
+        making = (op for op in ops[stretch.first_op : stretch.end_op] if not set(op.writes) <= set(op.reads))
+        names = {op.name.rpartition(".")[0] for op in making}
+        if any(each.startswith(_GRADIENTS.get(other, f"{other}_backward")) for each in names for other in names):
             yield name
 
 

@@ -1,10 +1,10 @@
 """Traces a job with any plan in force, and looks at its model when it is first built."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from memplan.errors import UsageError
 from memplan.files.scratch import scratch_folder
@@ -19,6 +19,13 @@ from memplan.tracing.turns import every_turn
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+class _Call(NamedTuple):
+    """How a module is called."""
+
+    positional: int
+    keywords: tuple[str, ...]
 
 
 class Tracer:
@@ -44,7 +51,8 @@ class Tracer:
         """Names of the model's blocks; known after the first trace."""
         self.alone: frozenset[str] = frozenset()
         """Those of them that nobody named and that do not repeat."""
-        self._calls: dict[str, tuple[str, ...]] = {}
+        self._names: dict[int, str] = {}
+        self._calls: set[tuple[str, _Call]] = set()
         self.fingerprint: Fingerprint | None = None
         """Of the model with all of its blocks; known after the first trace."""
         self.place: ModelPlace | None = None
@@ -69,15 +77,36 @@ class Tracer:
                 write_plan(plan, path)
                 spec = replace(spec, checkpoint=str(path))
             whole = replace(every_turn(spec), no_fold=True)
-            trace = trace_for(whole, self._profile, load=self._load, seen=self._see, progress=self._progress)
+            watched = self._watching() if self.fingerprint is None else nullcontext()
+            try:
+                with watched:
+                    trace = trace_for(whole, self._profile, load=self._load, seen=self._see, progress=self._progress)
+            except UsageError as error:
+                # Nobody typed the file of a plan that is being tried.
+                error.where = None if str(folder) in (error.where or "") else error.where
+                raise
         self.traces += 1
         self.seconds += time.perf_counter() - started
         return trace
 
     def called_alike(self, blocks: Sequence[str]) -> bool:
-        """Do blocks take the same arguments, so that one of them can be called as another is, in a segment?"""
-        found = {self._calls[name] for name in blocks}
-        return len(found) < 2 or all(len(parameters) == 1 for parameters in found)
+        """Do blocks get their arguments alike, so that one of them can be called as another is, in a segment?"""
+        return len({call for name, call in self._calls if name in blocks}) < 2
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Note how the blocks are called."""
+        from torch.nn.modules.module import register_module_forward_hook
+
+        def note(module: "nn.Module", arguments: tuple[object, ...], keywords: dict[str, object], _: object) -> None:
+            if name := self._names.get(id(module)):
+                self._calls.add((name, _Call(len(arguments), tuple(keywords))))
+
+        handle = register_module_forward_hook(note, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def _see(self, model: "nn.Module", place: ModelPlace | None) -> None:
         """Look at the model once, and refuse one without blocks."""
@@ -91,5 +120,5 @@ class Tracer:
             raise UsageError(f"{type(model).__name__} has no modules to plan", hint=existing_modules(model))
         self.blocks, self.place = blocks, place
         self.alone = frozenset() if self._patterns else frozenset(blocks).difference(repeated_blocks(model))
-        self._calls = {name: tuple(signature(model.get_submodule(name).forward).parameters) for name in blocks}
+        self._names = {id(model.get_submodule(name)): name for name in blocks}
         self.fingerprint = fingerprint(model, blocks)
