@@ -29,6 +29,7 @@ OWN_WAYS = frozenset({"none", "ilp", "sqrt", "greedy", "rotor"})
 """Those that memplan plans."""
 SETTINGS = ("1.0", "0.8", "0.5", "0.35", "0.25", "0.15", "0.05", "0.0")
 """Of ``activation_memory_budget``."""
+FEW_SETTINGS = ("1.0", "0.5", "0.15")
 TIMEOUT = 1800.0
 """Seconds for one cell."""
 GOAL = 1.0
@@ -45,7 +46,7 @@ class Model:
     folder: str = "checkpoint_zoo"
     """Where the file is."""
     is_transformer: bool = True
-    """The policies of PyTorch are made for these."""
+    """The policies of PyTorch are made for blocks that repeat, as in these."""
     settings: tuple[str, ...] = ()
     """Of ``activation_memory_budget``, to compile it with."""
     methods: tuple[str, ...] = ("sqrt",)
@@ -70,13 +71,21 @@ class Model:
 
 MODELS = (
     Model(name="llama_small", batch_size=4, seq_len=256, settings=SETTINGS, methods=("sqrt", "greedy", "rotor")),
-    Model(name="gpt2", batch_size=1, seq_len=768, settings=("1.0", "0.5", "0.15")),
+    Model(name="gpt2", batch_size=1, seq_len=768, settings=FEW_SETTINGS),
     Model(name="resnet50", batch_size=8, is_transformer=False),
     Model(name="llama", batch_size=1, seq_len=2048),
     Model(name="unet", batch_size=2, is_transformer=False),
     Model(name="t5", batch_size=2, seq_len=256),
     Model(name="vit", batch_size=4),
     Model(name="moe", batch_size=4, seq_len=256),
+    Model(name="dlrm", batch_size=4096, is_transformer=False, settings=FEW_SETTINGS),
+    Model(name="unet_middle", batch_size=4, settings=FEW_SETTINGS),
+    Model(name="ctc", batch_size=4, is_transformer=False, settings=FEW_SETTINGS),
+    Model(name="mamba", batch_size=2, seq_len=48, settings=FEW_SETTINGS),
+    Model(name="swin", batch_size=4, settings=FEW_SETTINGS),
+    Model(name="dit", batch_size=4, settings=FEW_SETTINGS),
+    Model(name="whisper", batch_size=4, seq_len=64, settings=FEW_SETTINGS),
+    Model(name="gnn", batch_size=4, settings=FEW_SETTINGS),
     Model(name="llama-3.2-1b", batch_size=4, seq_len=2048, device="h100-80g", precision="bf16", is_preset=True),
     Model(name="llama-3.1-8b", batch_size=1, seq_len=4096, device="h100-80g", precision="bf16", is_preset=True),
     Model(name="llama-3.1-70b", batch_size=2, seq_len=8192, device="h100-80g", precision="bf16", is_preset=True),
