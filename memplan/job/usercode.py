@@ -64,9 +64,11 @@ _PHRASES = {
     "Default process group has not been initialized": _RANKS,
     "FSDP needs a non-CPU accelerator": _RANKS,
     "NCCL": _RANKS,
+    'missing the required "forward" function': "write in the file what a step is: train_step(model, optimizer, batch)",
+    "'generator' object has no attribute": "optimizer(parameters) is given model.parameters(), not the model",
     **cuda_extensions.PHRASES,
 }
-"""Hints by phrases of torch's messages."""
+"""Hints by phrases of messages of torch and Python."""
 
 
 @contextmanager

@@ -60,9 +60,11 @@ class Attribution:
         self._backward_before = _NO_BACKWARD
         self._after_backward = False
 
-    def name_modules(self, model: torch.nn.Module) -> None:
-        """Learn the paths of a model's modules; the root has the empty path."""
-        self._names.update((id(module), name.replace(INSIDE_FSDP, "")) for name, module in model.named_modules())
+    def name_modules(self, model: torch.nn.Module, *, under: str = "") -> None:
+        """Learn the paths of a model's modules under a name; without one the root has the empty path."""
+        self._names.update(
+            (id(module), name.replace(INSIDE_FSDP, "")) for name, module in model.named_modules(prefix=under)
+        )
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -90,6 +90,15 @@ def test_a_missing_cuda_extension_comes_with_what_to_write_instead(error, part):
     assert part in hint
 
 
+def test_a_model_that_is_two_nets_comes_with_what_to_write():
+    with pytest.raises(EstimateError) as caught, user_code("step 1"):
+        torch.nn.ModuleDict()(1)
+    assert "train_step(model, optimizer, batch)" in (caught.value.hint or "")
+    with pytest.raises(EstimateError) as caught, user_code("optimizer()"):
+        torch.nn.Linear(1, 1).parameters().generator  # noqa: B018 - what the file asks of a model.
+    assert "not the model" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -94,10 +94,17 @@ class Periods(Boundaries):
 
     def _name(self, root: torch.nn.Module) -> None:
         """Learn the names of a model's modules, inside of DDP, and which storages are its parameters and buffers."""
+        self._recorder.attribution.name_modules(bare(root), under=self._own_name(root))
         root = bare(root)
-        self._recorder.attribution.name_modules(root)
         for prefix, module in in_placement_order("", root):
             for role, tensors in (("parameter", module._parameters), ("buffer", module._buffers)):
                 for name, tensor in tensors.items():
                     if tensor is not None and not self._recorder.references.is_host(tensor):
                         self._recorder.references.adopt(tensor, role=role, name=prefix + name, moves=False)  # type: ignore[arg-type]
+
+    def _own_name(self, root: torch.nn.Module) -> str:
+        """What stands before the paths of a model in which an earlier one (of a GAN, an actor) has modules, too."""
+        paths = {name for name, _ in bare(root).named_modules() if name}
+        earlier = self.roots[: next(index for index, other in enumerate(self.roots) if other is root)]
+        clashing = sum(1 for other in earlier if any(name in paths for name, _ in bare(other).named_modules()))
+        return f"{type(bare(root)).__name__}{clashing + 1}" if clashing else ""

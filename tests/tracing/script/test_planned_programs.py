@@ -185,3 +185,51 @@ def test_a_program_without_blocks_is_told_so(folder: Path) -> None:
     )
     with pytest.raises(UsageError, match="no repeated blocks"):
         estimated(job(text, checkpoint="full"))
+
+
+TWO_NETS = """
+import torch
+from torch import nn
+
+def net(inputs, outputs):
+    return nn.Sequential(nn.Linear(inputs, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, outputs))
+
+maker, judge = net(16, 64).to("cuda"), net(64, 1).to("cuda")
+of_maker, of_judge = torch.optim.Adam(maker.parameters()), torch.optim.Adam(judge.parameters())
+for step in range(10_000):
+    fake = maker(torch.randn(512, 16, device="cuda"))  # made
+    judge(torch.randn(512, 64, device="cuda")).mean().backward()
+    judge(fake.detach()).mean().neg().backward()
+    of_judge.step()
+    of_judge.zero_grad()
+    judge(fake).mean().backward()
+    of_maker.step()
+    of_maker.zero_grad()
+"""
+"""Both nets have modules of the same names."""
+
+
+def test_of_two_nets_the_first_that_is_called_is_planned(folder: Path) -> None:
+    lines = TWO_NETS.splitlines(keepends=True)
+    made, judged = (next(i for i, line in enumerate(lines) if word in line) for word in ("# made", "judge(torch.randn"))
+    lines[made], lines[judged] = lines[judged], lines[made]
+    answer = plan_here(job("".join(lines)), load_profile("t4"), BlockPlanRequest(budget_bytes=1 << 40, pareto=False))
+    assert answer.model_place is not None
+    assert answer.model_place.expression == "judge"
+    assert [row.module for row in answer.blocks] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_net_whose_backward_lies_in_the_next_step_is_told_how_to_be_planned(folder: Path) -> None:
+    with pytest.raises(UsageError, match="forward and backward") as caught:
+        plan_here(job(TWO_NETS), load_profile("t4"), BlockPlanRequest(budget_bytes=1 << 40, pareto=False))
+    assert "train_step(model, optimizer, batch)" in (caught.value.hint or "")
+
+
+def test_blocks_that_do_not_run_come_with_modules_that_do(folder: Path) -> None:
+    text = TRAIN.replace("self.blocks, self.head =", "self.never, self.blocks, self.head = nn.Linear(1, 1),")
+    request = BlockPlanRequest(budget_bytes=1 << 40, pareto=False, blocks=("never",))
+    with pytest.raises(UsageError, match="forward and backward") as caught:
+        plan_here(job(text), load_profile("t4"), request)
+    hint = caught.value.hint or ""
+    assert "blocks.0.wide, blocks.0.narrow, blocks.1.wide" in hint
+    assert "never" not in hint

@@ -55,7 +55,7 @@ def probe(
     """
     base = _worth_planning(unplanned, tracer)
     if not base.runs:
-        raise UsageError("none of the blocks runs forward and backward in the step", hint="name other blocks")
+        raise UsageError("none of the blocks runs forward and backward in the step", hint=_others(unplanned, tracer))
     rows = [name for name in base.cut.modules if name not in tracer.alone]
     if rows and tracer.called_alike(rows) and not tracer.called_alike(base.cut.modules):
         row = read(unplanned, cut(unplanned, rows))
@@ -71,6 +71,17 @@ def probe(
         # Beside repeated blocks nobody asked for what stands alone: what cannot run again is left as it is.
         found = _probed(tracer, read(unplanned, cut(unplanned, rows)), roofline, offload=offload, progress=progress)
         return replace(found, notes=(*found.notes, f"not planned: {_alone(base, tracer)} ({error.what})"))
+
+
+def _others(unplanned: Trace, tracer: Tracer) -> str:
+    """What to do where no block can be planned: the modules that can, or another step."""
+    from memplan.runtime.checkpoint.blocks import listed
+
+    if names := cut(unplanned, tracer.modules).modules:
+        return f"name others: --blocks NAME, of {listed(names)}"
+    return (
+        "a program's step begins with its first optimizer's: write it as train_step(model, optimizer, batch) in a file"
+    )
 
 
 def _alone(base: StepReading, tracer: Tracer) -> str:

@@ -49,6 +49,8 @@ class Tracer:
         """Wall time of all of them."""
         self.blocks: tuple[str, ...] = ()
         """Names of the model's blocks; known after the first trace."""
+        self.modules: tuple[str, ...] = ()
+        """Names of all modules; known after the first trace."""
         self.alone: frozenset[str] = frozenset()
         """Those of them that nobody named and that do not repeat."""
         self._names: dict[int, str] = {}
@@ -119,6 +121,7 @@ class Tracer:
         if not blocks:
             raise UsageError(f"{type(model).__name__} has no modules to plan", hint=existing_modules(model))
         self.blocks, self.place = blocks, place
+        self.modules = tuple(name for name, _ in model.named_modules() if name)
         self.alone = frozenset() if self._patterns else frozenset(blocks).difference(repeated_blocks(model))
         self._names = {id(model.get_submodule(name)): name for name in blocks}
         self.fingerprint = fingerprint(model, blocks)
