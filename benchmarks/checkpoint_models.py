@@ -195,10 +195,13 @@ def _commit() -> str:
 
 def _trace(model: Model) -> None:
     """Have the traces; what goes wrong is told by the cells, where it goes wrong again."""
+    import highspy
     from checkpoint_child import planned
 
     with suppress(MemplanError):
         planned(model.job)
+    # A fork has none of the solver's threads, and would wait for them.
+    highspy.Highs.resetGlobalScheduler(True)
 
 
 def _is_possible(cell: Row, done: Mapping[tuple[str, str, str], Row]) -> bool:
