@@ -19,6 +19,7 @@ from memplan.report.checkpoint import svg as checkpoint_svg
 from memplan.report.checkpoint import text as checkpoint
 from memplan.runtime.checkpoint.records import CheckpointPlan, Segment
 from memplan.text import clean
+from memplan.tracing.records import ModelPlace
 from memplan.units import GIB, MIB, Bytes
 from tests.contract.goldens import obey
 from tests.report.example_checkpoint_plans import answer
@@ -85,6 +86,13 @@ def test_a_step_that_fits_needs_nothing_applied() -> None:
     assert "the step fits without a plan" in text
     assert "nothing to apply" in text
     assert "memplan.apply" not in _text(idle, plan_file="plan.json")
+
+
+def test_where_modules_can_spare_nothing_a_target_is_sent_to_its_ops() -> None:
+    idle = dataclasses.replace(answer(), plan=CheckpointPlan(blocks=()), budget_bytes=Bytes(GIB))
+    assert "nothing to apply; --level op plans" in _text(idle)
+    program = dataclasses.replace(idle, model_place=ModelPlace(expression="net", line="train.py:3"))
+    assert "--level op" not in _text(program)
 
 
 def test_segments_are_named_below_the_blocks() -> None:

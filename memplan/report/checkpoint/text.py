@@ -15,6 +15,8 @@ from memplan.text import clean
 from memplan.tracing.records import ModelPlace
 from memplan.units import format_apart, format_bytes
 
+FINER = "--level op plans single ops, for torch.compile"
+"""Where no module keeps anything of its own: what lies between modules is beyond a plan of blocks."""
 WRITTEN = "-o plan.json writes the plan; --code prints it as plain torch"
 ROOMY_WIDTH = 76
 """From here on the column of actions has its full width."""
@@ -183,7 +185,9 @@ def saved_words(row: BlockRow) -> str:
 def apply_lines(answer: CheckpointAnswer, plan_file: str) -> list[Text]:
     """What to paste."""
     if is_idle(answer):
-        return [Text("nothing to apply: the step fits as it is" if answer.fits else "nothing to apply")]
+        # The whole step of a program is no function that could be captured.
+        other = f"; {FINER}" if answer.model_place is None else ""
+        return [Text("nothing to apply" + (": the step fits as it is" if answer.fits else other))]
     if not answer.fits and not plan_file:
         return []
     if not plan_file and answer.model_place is None:
