@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-SIGNS, WIDTH, SPOKEN = 29, 128, 20
+SIGNS, WIDTH, SPOKEN = 29, 128, 8
 
 
 class Speech(nn.Module):
@@ -32,7 +32,7 @@ def model() -> nn.Module:
 
 def batch(batch_size: int, seq_len: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Spectrograms of 80 bands, and what was said."""
-    return torch.randn(batch_size, 1, 80, seq_len or 200), torch.randint(1, SIGNS, (batch_size, SPOKEN))
+    return torch.randn(batch_size, 1, 80, seq_len or 64), torch.randint(1, SIGNS, (batch_size, SPOKEN))
 
 
 def loss(output: torch.Tensor, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -15,5 +15,5 @@ def model() -> nn.Module:
 
 def batch(batch_size: int, seq_len: int | None = None) -> dict[str, torch.Tensor]:
     """Tokens, which are also the labels."""
-    tokens = torch.randint(WORDS, (batch_size, seq_len or 48))
+    tokens = torch.randint(WORDS, (batch_size, seq_len or 24))
     return {"input_ids": tokens, "labels": tokens}
