@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-WIDTH, DEPTH, HEADS, PATCH = 256, 6, 4, 2
+WIDTH, DEPTH, HEADS, PATCH = 256, 4, 4, 2
 
 
 class Block(nn.Module):

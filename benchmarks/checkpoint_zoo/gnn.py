@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-WIDTH, DEPTH, NEIGHBOURS = 64, 6, 8
+WIDTH, DEPTH, NEIGHBOURS = 64, 4, 8
 
 
 class Layer(nn.Module):

@@ -1,4 +1,4 @@
-"""Mamba of four layers, in transformers' plain PyTorch."""
+"""Mamba of two layers, in transformers' plain PyTorch."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ WORDS = 2048
 
 def model() -> nn.Module:
     """Width 256, state 8."""
-    sizes = {"hidden_size": 256, "state_size": 8, "num_hidden_layers": 4}
+    sizes = {"hidden_size": 256, "state_size": 8, "num_hidden_layers": 2}
     return MambaForCausalLM(MambaConfig(vocab_size=WORDS, use_cache=False, **sizes))
 
 

@@ -6,8 +6,8 @@ from transformers import SwinConfig, SwinForImageClassification
 
 
 def model() -> nn.Module:
-    """Two blocks of width 96 and four of width 192."""
-    sizes = {"image_size": 112, "embed_dim": 96, "depths": [2, 4], "num_heads": [3, 6], "num_labels": 100}
+    """Two blocks of width 96 and two of width 192."""
+    sizes = {"image_size": 112, "embed_dim": 96, "depths": [2, 2], "num_heads": [3, 6], "num_labels": 100}
     return SwinForImageClassification(SwinConfig(**sizes))
 
 

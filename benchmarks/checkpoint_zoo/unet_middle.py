@@ -9,7 +9,7 @@ WIDTHS = (16, 32, 64)
 
 def double(inputs: int, outputs: int) -> nn.Module:
     """Two normalised convolutions (Ronneberger et al. 2015, arXiv:1505.04597)."""
-    first = (nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+    first = (nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU())
     return nn.Sequential(*first, nn.Conv2d(outputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU())
 
 

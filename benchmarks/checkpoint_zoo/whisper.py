@@ -8,8 +8,8 @@ WORDS, SOUNDS = 2048, 200
 
 
 def model() -> nn.Module:
-    """Four layers of width 256 on both sides."""
-    sizes = {"d_model": 256, "encoder_layers": 4, "decoder_layers": 4, "max_source_positions": SOUNDS}
+    """Two layers of width 256 on both sides."""
+    sizes = {"d_model": 256, "encoder_layers": 2, "decoder_layers": 2, "max_source_positions": SOUNDS}
     heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 1024}
     signs = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     return WhisperForConditionalGeneration(
