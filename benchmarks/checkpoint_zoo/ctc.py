@@ -13,8 +13,8 @@ class Speech(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.ears = nn.Sequential(
-            *(nn.Conv2d(1, 16, (11, 11), (2, 2), (5, 5)), nn.BatchNorm2d(16), nn.Hardtanh(0, 20)),
-            *(nn.Conv2d(16, 16, (11, 11), (2, 1), (5, 5)), nn.BatchNorm2d(16), nn.Hardtanh(0, 20)),
+            *(nn.Conv2d(1, 16, (11, 11), (2, 2), (5, 5)), nn.GroupNorm(4, 16), nn.Hardtanh(0, 20)),
+            *(nn.Conv2d(16, 16, (11, 11), (2, 1), (5, 5)), nn.GroupNorm(4, 16), nn.Hardtanh(0, 20)),
         )
         self.rnn = nn.GRU(16 * 20, WIDTH, 2, batch_first=True, bidirectional=True)
         self.head = nn.Sequential(nn.LayerNorm(2 * WIDTH), nn.Linear(2 * WIDTH, SIGNS))

@@ -9,8 +9,8 @@ WIDTHS = (16, 32, 64)
 
 def double(inputs: int, outputs: int) -> nn.Module:
     """Two normalised convolutions (Ronneberger et al. 2015, arXiv:1505.04597)."""
-    first = (nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU())
-    return nn.Sequential(*first, nn.Conv2d(outputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU())
+    first = (nn.Conv2d(inputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU())
+    return nn.Sequential(*first, nn.Conv2d(outputs, outputs, 3, padding=1), nn.GroupNorm(8, outputs), nn.ReLU())
 
 
 class UNet(nn.Module):
