@@ -34,16 +34,22 @@ def jitter(
     stream: RequestStream,
     memory: MemoryProfile,
     play: Callable[[RequestStream], MemoryProfile],
+    play_on: Callable[[RequestStream], MemoryProfile],
     late: RequestStream | None = None,
 ) -> Jitter:
     """The band of a stream; none where a single CUDA stream leaves the order no choice.
 
-    ``late`` has the same requests, with frees of blocks that streams share as late as they can be.
+    Args:
+        stream: What was played.
+        memory: What came of it.
+        play: Plays another stream while its peak grows: a band of three sizes is no more certain than that.
+        play_on: Plays one until the allocator's state repeats, as the stream was.
+        late: The same requests, with frees of blocks that streams share as late as they can be.
     """
     several = len({request.stream for request in (*stream.prefix, *stream.step)}) > 1
     # How late shared blocks come back is another choice of the order.
     late_ones = [] if late is None else [late]
-    peaks: list[int] = [memory.peak_reserved, *(play(each).peak_reserved for each in late_ones)]
+    peaks: list[int] = [memory.peak_reserved, *(play_on(each).peak_reserved for each in late_ones)]
     for each in [stream, *late_ones] if several else late_ones:
         peaks += [play(_beside(each, size)).peak_reserved - size for size in EXTRA]
     return Jitter(below=Bytes(memory.peak_reserved - min(peaks)), above=Bytes(max(peaks) - memory.peak_reserved))

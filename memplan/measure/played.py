@@ -51,7 +51,13 @@ def play_on_device(
         least=least,
         needed=needed,
         most=most,
-        jitter=jitter(stream, unlimited, play, request_stream(late) if late is not None else None),
+        jitter=jitter(
+            stream,
+            unlimited,
+            partial(play, while_it_grows=True),
+            play,
+            request_stream(late) if late is not None else None,
+        ),
         policy=policy,
         rank=rank,
         replay_seconds=time.perf_counter() - started,
@@ -105,6 +111,7 @@ def _replay(
     *,
     repeats: bool,
     limit_bytes: int | None = None,
+    while_it_grows: bool = False,
 ) -> MemoryProfile:
     kind = NoCaching() if profile.kind == "cpu" else policy
     total = profile.total_bytes or None
@@ -124,4 +131,5 @@ def _replay(
         limit_bytes=limit_bytes,
         device_bytes=total,
         turns=stream.turns,
+        while_it_grows=while_it_grows,
     )

@@ -25,6 +25,8 @@ from memplan.units import Bytes
 
 MAX_STEPS = 64
 """Default for how often a step is repeated at most; small traced models settle within 2 to 36 repetitions."""
+STILL = 2
+"""Repetitions that raise the peak no further, after which it is taken not to grow."""
 
 
 def replay(
@@ -64,6 +66,7 @@ def replay_steps(
     device_bytes: int | None = None,
     max_steps: int = MAX_STEPS,
     turns: Sequence[RepeatedTurn] = (),
+    while_it_grows: bool = False,
 ) -> MemoryProfile:
     """Play ``prefix``, then ``step`` until the allocator's state repeats; the module page has a picture.
 
@@ -79,6 +82,8 @@ def replay_steps(
         device_bytes: The device's total memory, where it differs from ``limit_bytes``.
         max_steps: Most repetitions, at least 1.
         turns: Stretches of ``prefix`` and ``step`` that stand for more.
+        while_it_grows: Stop where the reserved peak has not grown for ``STILL`` repetitions: a fraction of the time,
+            and the same peak unless it grows again after them.
 
     Returns:
         Peaks over everything played; ``steps_replayed`` counts the repetitions of ``step``.
@@ -102,6 +107,10 @@ def replay_steps(
             return player.profile(steps=count, settled=False)
         player.rename(rename)
         levels.append(player.peak_reserved)
+        if while_it_grows:
+            if count >= STILL and levels[-1] == levels[-1 - STILL]:
+                return player.profile(steps=count, settled=False)
+            continue
         state = _state(player, rename)
         if state in seen:
             return player.profile(steps=count, settled=True)

@@ -88,6 +88,19 @@ def test_repeating_a_step_equals_unrolling_it(program, policy, limit):
         assert longer.out_of_memory is None
 
 
+@given(programs(), policies, limits)
+def test_a_stream_is_played_while_its_peak_grows(program, policy, limit):
+    prefix, step = list(unroll(program, 2)), list(unroll(program, 3, first=2))
+    options = {"policy": policy, "limit_bytes": limit}
+    found = replay_steps(prefix, step, successors(program, 2), max_steps=6, while_it_grows=True, **options)
+    unrolled = [replay(list(unroll(program, 2 + count)), **options) for count in range(7)]
+    peaks = [each.peak_reserved for each in unrolled]
+    failed = next((count for count, each in enumerate(unrolled) if each.out_of_memory is not None), 6)
+    still = next((count for count in range(2, 7) if peaks[count] == peaks[count - 2]), 6)
+    assert found.steps_replayed == min(failed, still)
+    assert found.peak_reserved == peaks[min(failed, still)]
+
+
 @given(st.one_of(requests(), programs_of_streams()), policies, limits)
 def test_profile_laws(stream, policy, limit):
     profile = replay(stream, policy=policy, limit_bytes=limit)
