@@ -1,19 +1,20 @@
 """Predict published peaks of torchtitan by torchtitan's own programs, unmodified: eager and compiled FSDP2.
 
-    python benchmarks/torchtitan.py REPOSITORY [--only NAME …] [--save results/torchtitan.txt]
+    python benchmarks/torchtitan.py TORCHTITAN TORCHAO [--only NAME …] [--save results/torchtitan.txt]
 
 Writes the text, and a CSV beside it for ``measured_runs.py``.
 
-``REPOSITORY`` is a clone of github.com/pytorch/torchtitan: each row's commit is unpacked from it, and a tokenizer of
-the right size is made up, since none is part of it. What is typed is the source's own command line with ``memplan
-estimate`` before it; the configuration is the file of that commit. Rows of 2024 and early 2025 are traced by torch 2.6,
-the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with it, with triton and with what torchtitan
-needs (tiktoken, tokenizers, tyro, torchdata, tomli, torchao 0.9).
+``TORCHTITAN`` and ``TORCHAO`` are clones of github.com/pytorch/torchtitan and …/ao: each row's commits are unpacked
+from them, and a tokenizer of the right size is made up, since none is part of it. What is typed is the source's own
+command line with ``memplan estimate`` before it; the configuration is the file of that commit. Rows up to June 2025 are
+traced by torch 2.6, the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with it, with triton and
+with what torchtitan needs (tiktoken, tokenizers, tyro, torchdata, tomli, datasets, torchao 0.9).
 
 The rows are not blind: selective checkpointing in compiled regions, a program's own options of the allocator and those
 of ROCm builds were repaired with them. Nothing was fitted, but one thing was chosen by the errors: the peaks of
 December 2024 are taken to be those of the allocator's default, where their launcher sets ``expandable_segments``. Both
-are shown.
+are shown. Of torchao's rows in 8 bits, commits, launches and what traces them were set down before any error was seen:
+all but the launcher's words is that of the bf16 row above them.
 """
 
 import argparse
@@ -51,6 +52,8 @@ class Row:
     """Who measured it."""
     commit: str
     """Of torchtitan."""
+    torchao: str = ""
+    """Commit of torchao; empty where the installed one is taken, or none is needed."""
     gpu: str
     """Profile; for H100s with 96 GB that of an H200, whose chip is the same."""
     nodes: int = 1
@@ -70,7 +73,13 @@ class Row:
 
 
 _MARCH = "-m torchtitan.train --job.config_file ./torchtitan/models/llama/train_configs/llama3_8b.toml"
-_AUGUST = "-m torchtitan.train --job.config_file ./torchtitan/models/llama3/train_configs/llama3_8b.toml"
+_JUNE = "-m torchtitan.train --job.config_file ./torchtitan/models/llama3/train_configs/llama3_8b.toml"
+_AUGUST = f"{_JUNE} --training.local_batch_size 1"
+_ROWWISE = "--model.converters=float8 --float8.recipe_name=rowwise"
+_GATHERED = (
+    "--model.converters=float8 --float8.enable_fsdp_float8_all_gather --float8.precompute_float8_dynamic_scale_for_fsdp"
+)
+_MX = "--model.converters=mx --mx.recipe_name=mxfp8_cublas"
 _EAGER = Row(
     name="8 H100, eager", source="torchtitan, December 2024",
     commit="9dec370ad26b5f8e9a7333a0e36165018262644b", gpu="h200",
@@ -82,6 +91,24 @@ _FLOAT8 = (
     " --float8.precompute_float8_dynamic_scale_for_fsdp"
 )
 """As docs/float8.md of that commit has it."""
+_H100 = Row(
+    name="8 H100 of 2025, compiled", source="torchao docs", commit="b291ad662", gpu="h100-80g", program=_MARCH,
+    compiled=True, published=47.65, mode="expandable", old=True,
+)  # fmt: skip
+_TUTORIAL = Row(
+    name="tutorial, 8 H100, compiled", source="torchao docs", commit="775a486edd173ceb9be1c9b1b30af6ca2d4b4fa0",
+    torchao="152a8e397e1383c55bf7b87a8eaa2b87ffb2c114", gpu="h200", program=_JUNE, compiled=True, published=30.89,
+    mode="expandable", old=True,
+)  # fmt: skip
+_MI300X = Row(
+    name="8 MI300X, compiled", source="torchao docs", commit="2c8b5947991239913d67e2f7d22a255c3e2a9694",
+    torchao="4fc4068d6", gpu="mi300x", program=_AUGUST, compiled=True, published=39.09, mode="expandable",
+    release="2.9.0",
+)  # fmt: skip
+_B200 = Row(
+    name="8 B200, compiled", source="torchao docs", commit="6fc499f6f5b32151a799188be2208cfb09faed30",
+    torchao="e4e681be6", gpu="b200", program=_AUGUST, compiled=True, published=33.71, mode="expandable",
+)  # fmt: skip
 ROWS = (
     # torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3.
     _EAGER,
@@ -90,35 +117,48 @@ ROWS = (
     replace(_EAGER, name="128 H100, compiled", nodes=16, compiled=True, published=62.0),
     replace(_EAGER, name="8 H100, float8", compiled=True, program=_FLOAT8, published=76.8),
     replace(_EAGER, name="128 H100, float8", nodes=16, compiled=True, program=_FLOAT8, published=61.8),
-    # torchao, docs/source/workflows/training.md: torchao 890e0ac8 is of 2025-02-28, and so is this commit.
-    Row(
-        name="8 H100 of 2025, compiled", source="torchao docs", commit="b291ad662", gpu="h100-80g", program=_MARCH,
-        compiled=True, published=47.65, mode="expandable", old=True,
+    # torchao, docs/source/workflows/training.md: torchao 890e0ac8 is of 2025-02-28, and so is this commit. Its launcher
+    # then: benchmarks/float8/training/float8_training_benchmark.sh of 8c81863b, which added the table.
+    _H100,
+    replace(
+        _H100, name="8 H100 of 2025, tensorwise", torchao="890e0ac8", published=47.77,
+        program=f"{_MARCH} {_GATHERED} --float8.force_recompute_fp8_weight_in_bwd",
     ),
-    Row(
-        name="8 MI300X, compiled", source="torchao docs",
-        commit="2c8b5947991239913d67e2f7d22a255c3e2a9694", gpu="mi300x",
-        program=f"{_AUGUST} --training.local_batch_size 1", compiled=True, published=39.09, mode="expandable",
-        release="2.9.0",
-    ),
-    Row(
-        name="8 B200, compiled", source="torchao docs",
-        commit="6fc499f6f5b32151a799188be2208cfb09faed30", gpu="b200",
-        program=f"{_AUGUST} --training.local_batch_size 1", compiled=True, published=33.71, mode="expandable",
-    ),
+    replace(_H100, name="8 H100 of 2025, rowwise", torchao="890e0ac8", program=f"{_MARCH} {_ROWWISE}", published=47.79),
+    # torchao, docs/source/eager_tutorials/pretraining.rst of 488ecd4c: logs of 2025-06-04 and the commits that it
+    # links; the last is without float8 all-gather. H100s with 96 GB, by the percentages.
+    _TUTORIAL,
+    replace(_TUTORIAL, name="tutorial, rowwise", program=f"{_JUNE} {_ROWWISE}", published=30.99),
+    replace(_TUTORIAL, name="tutorial, tensorwise", program=f"{_JUNE} --model.converters=float8", published=30.91),
+    # training.md, launcher: benchmarks/float8/training/llama3.sh of the torchao that it names.
+    _MI300X,
+    replace(_MI300X, name="8 MI300X, tensorwise", program=f"{_AUGUST} {_GATHERED}", published=39.07),
+    replace(_MI300X, name="8 MI300X, rowwise_with_gw_hp", program=f"{_AUGUST} {_ROWWISE}_with_gw_hp", published=39.32),
+    replace(_MI300X, name="8 MI300X, rowwise", program=f"{_AUGUST} {_ROWWISE}", published=39.32),
+    _B200,
+    replace(_B200, name="8 B200, tensorwise", program=f"{_AUGUST} {_GATHERED}", published=33.38),
+    replace(_B200, name="8 B200, mxfp8_cublas", program=f"{_AUGUST} {_MX}", published=33.88),
+    replace(_B200, name="8 B200, mxfp8_cublas_rceil", program=f"{_AUGUST} {_MX}_rceil", published=33.88),
+    replace(_B200, name="8 B200, rowwise", program=f"{_AUGUST} {_ROWWISE}", published=33.72),
 )  # fmt: skip
 
 
-def unpacked(repository: Path, commit: str, folder: Path) -> Path:
-    """A commit of torchtitan, with tokenizers where its configurations look for them."""
+def unpacked(repository: Path, commit: str, folder: Path, parts: Sequence[str]) -> Path:
+    """Some folders and files of a commit."""
     place = folder / commit[:9]
-    if place.exists():
-        return place
-    place.mkdir()
-    parts = [part for part in ("torchtitan", "train.py", "train_configs") if _has(repository, commit, part)]
-    archive = subprocess.run(["git", "-C", repository, "archive", commit, *parts], check=True, capture_output=True)
-    subprocess.run(["tar", "x", "-C", place], input=archive.stdout, check=True)
+    if not place.exists():
+        there = [part for part in parts if _has(repository, commit, part)]
+        archive = subprocess.run(["git", "-C", repository, "archive", commit, *there], check=True, capture_output=True)
+        place.mkdir()
+        subprocess.run(["tar", "x", "-C", place], input=archive.stdout, check=True)
+    return place
+
+
+def make_tokenizers(place: Path) -> None:
+    """Put tokenizers where configurations of torchtitan look for them."""
     old = place / "torchtitan" / "datasets" / "tokenizer" / "original"
+    if old.exists():
+        return
     old.mkdir(parents=True)
     words = (base64.b64encode(number.to_bytes(4, "big").lstrip(b"\0") or b"\0").decode() for number in range(TOKENS))
     (old / "tokenizer.model").write_text("".join(f"{word} {rank}\n" for rank, word in enumerate(words)))
@@ -130,7 +170,6 @@ def unpacked(repository: Path, commit: str, folder: Path) -> Path:
         home.mkdir(parents=True)
         tokenizer.save(str(home / "tokenizer.json"))
         (home / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin_of_text|>"}))
-    return place
 
 
 def _has(repository: Path, commit: str, part: str) -> bool:
@@ -138,7 +177,7 @@ def _has(repository: Path, commit: str, part: str) -> bool:
     return bool(found.stdout)
 
 
-def reserved(row: Row, place: Path, mode: str) -> tuple[float, str]:
+def reserved(row: Row, place: Path, torchao: Path | None, mode: str) -> tuple[float, str]:
     """Predicted reserved GiB, and the torch that traced it.
 
     Raises:
@@ -151,7 +190,8 @@ def reserved(row: Row, place: Path, mode: str) -> tuple[float, str]:
     words += ["--compile", "inductor"] if row.compiled else []
     program = f"torchrun --nnodes={row.nodes} --nproc_per_node=8 {LAUNCHER} {row.program}"
     program += " --training.compile" if row.compiled else ""
-    variables = {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    paths = [torchao, ROOT, os.environ.get("PYTHONPATH")]
+    variables = {"PYTHONPATH": os.pathsep.join(str(path) for path in paths if path)}
     variables |= {"MEMPLAN_TORCH_RELEASE": row.release} if row.release else {}
     done = subprocess.run(
         [python, *words, "--", *program.split()],
@@ -182,11 +222,13 @@ class Outcome:
         return 100 * (self.found[self.row.mode] / self.row.published - 1)
 
 
-def outcome(row: Row, repository: Path, folder: Path) -> Outcome:
+def outcome(row: Row, torchtitan: Path, torchao: Path, folder: Path) -> Outcome:
     """Predict a run in both modes of the allocator."""
+    place = unpacked(torchtitan, row.commit, folder, ("torchtitan", "train.py", "train_configs"))
+    make_tokenizers(place)
+    library = unpacked(torchao, row.torchao, folder, ("torchao",)) if row.torchao else None
     try:
-        place = unpacked(repository, row.commit, folder)
-        found = {mode: reserved(row, place, mode) for mode in MODES}
+        found = {mode: reserved(row, place, library, mode) for mode in MODES}
     except RuntimeError as error:
         return Outcome(row=row, found={}, failure=str(error))
     release = f" as {row.release}" if row.release else ""
@@ -196,7 +238,7 @@ def outcome(row: Row, repository: Path, folder: Path) -> Outcome:
 def line(done: Outcome) -> str:
     """A line of the table."""
     row = done.row
-    begin = f"{row.name:<26}{row.commit[:9]:<11}{row.published:>9.2f}"
+    begin = f"{row.name:<29}{row.commit[:9]:<11}{row.published:>9.2f}"
     if not done.found:
         return f"{begin}  failed: {done.failure}"
     figures = "".join(f"{done.found[mode]:>{width}.2f}" for mode, width in zip(MODES, (9, 12), strict=True))
@@ -226,20 +268,21 @@ def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
 def main() -> None:
     """Run, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("repository", type=Path)
+    parser.add_argument("torchtitan", type=Path)
+    parser.add_argument("torchao", type=Path)
     parser.add_argument("--only", nargs="+", default=[], help="these runs alone, by name")
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
     lines = [
         f"{time.strftime('%Y-%m-%d')}, Llama 3.1 8B in torchtitan's own programs as of each commit; reserved GiB",
-        f"{'run':<26}{'commit':<11}{'published':>9}{'native':>9}{'expandable':>12}{'off':>9}  torch",
+        f"{'run':<29}{'commit':<11}{'published':>9}{'native':>9}{'expandable':>12}{'off':>9}  torch",
     ]
     print(*lines, sep="\n", flush=True)
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
         for row in ROWS:
             if not options.only or row.name in options.only:
-                outcomes.append(outcome(row, options.repository, Path(folder)))
+                outcomes.append(outcome(row, options.torchtitan, options.torchao, Path(folder)))
                 lines.append(line(outcomes[-1]))
                 print(lines[-1], flush=True)
     lines += summary(outcomes)

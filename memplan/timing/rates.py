@@ -67,7 +67,8 @@ class Rates:
             return cls(
                 matmul=nominal.flops, attention=nominal.flops, bandwidth=nominal.bandwidth, host_link=0.0, dispatch=0.0
             )
-        capability = ".".join(map(str, profile.compute_capability or ()))
+        # AMD's numbers count their own architectures: 9.0 is no Hopper.
+        capability = ".".join(map(str, profile.compute_capability or ())) if profile.kind == "cuda" else ""
         matmul = shares["matmul_rocm" if profile.kind == "rocm" else "matmul"]
         return cls(
             matmul=nominal.flops * _share(matmul, capability),

@@ -48,7 +48,9 @@ class DeviceTraits:
     kind: Literal["cuda", "cpu"]
     """``cpu`` traces CPU semantics as they are."""
     capability: tuple[int, int] = (8, 0)
-    """Compute capability; decides attention kernels."""
+    """Compute capability; decides attention kernels, which on AMD's cards are taken to be those of an A100."""
+    rocm: tuple[int, int] | None = None
+    """What torch calls the compute capability of an AMD card, and programs are told; None on others."""
     sm_count: int = 108
     """Multiprocessors; decides the split of reductions."""
     threads_per_sm: int = 2048
@@ -66,9 +68,11 @@ class DeviceTraits:
         """The traits of a hardware profile."""
         if profile.kind == "cpu":
             return cls(kind="cpu", cublas_workspace_bytes=0)
+        told = profile.compute_capability
         return cls(
             kind="cuda",
-            capability=profile.compute_capability or (8, 0),
+            capability=told if told and profile.kind == "cuda" else (8, 0),
+            rocm=told or (9, 4) if profile.kind == "rocm" else None,
             sm_count=profile.sm_count,
             threads_per_sm=profile.threads_per_sm,
             cublas_workspace_bytes=profile.cublas_workspace_bytes,

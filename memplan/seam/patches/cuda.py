@@ -16,6 +16,13 @@ _ASKED_BY_TORCH = patches(
     why="torch's own code finds the GPU that is played",
     source="torch/cuda/__init__.py, torch/cuda/graphs.py",
 )
+_VERSIONS = patches(
+    "torch.version",
+    "cuda",
+    "hip",
+    why="libraries find the build of the GPU that is played",
+    source="torch/version.py, made by tools/generate_torch_version.py",
+)
 _COMPILES = "Dynamo and Inductor run as on the GPU that is played"
 _COMPILERS = "torch/_dynamo/utils.py preserve_rng_state, torch/_inductor/select_algorithm.py"
 _RANDOM_STATE = patches("torch.cuda", "get_rng_state", why=_COMPILES, source=_COMPILERS)
@@ -261,6 +268,7 @@ _KERNELS = (
 
 PATCHES: tuple[Patch, ...] = (
     *_ASKED_BY_TORCH,
+    *_VERSIONS,
     *_RANDOM_STATE,
     *_ASKED_BY_PROGRAMS,
     *FIGURES,

@@ -14,6 +14,7 @@ import torch
 from memplan.seam.patches.cuda import ACTIONS, FIGURES
 from memplan.seam.replace import Replacement, replaced
 from memplan.tracing.cuda.legacy_types import CUDA_TYPES
+from memplan.tracing.cuda.release import cuda_version, rocm_version
 from memplan.tracing.cuda.streams import Stream, Streams
 from memplan.tracing.cuda.streams import answers as of_streams
 from memplan.tracing.records import DeviceTraits
@@ -30,6 +31,12 @@ _NAMES = {
 }
 """Capability → what ``torch.cuda.get_device_name`` says of the best known card of it (the H100's stands in
 ``benchmarks/gpu/results``). Programs look speeds up by it, and cards that share a trace share the name."""
+_AMD = {
+    (9, 0): ("AMD Instinct MI250X", "gfx90a:sramecc+:xnack-"),
+    (9, 4): ("AMD Instinct MI300X", "gfx942:sramecc+:xnack-"),
+    (9, 5): ("AMD Instinct MI350X", "gfx950:sramecc+:xnack-"),
+}
+"""The same of AMD's cards, and their architecture (as printed in github.com/pytorch/ao/pull/2853)."""
 ASSUMED_TOTAL_BYTES = 80 * 2**30
 """What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""
 
@@ -55,31 +62,19 @@ def cuda_runtime(device: DeviceTraits) -> Iterator[Streams]:
 
 
 def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
-    major, minor = device.capability
+    capability, properties = device.rocm or device.capability, _properties(device)
 
     def record_stream(tensor: torch.Tensor, stream: Stream) -> None:
         streams.record(tensor, stream)
 
-    properties = SimpleNamespace(
-        name=_NAMES.get(device.capability, "NVIDIA GPU"),
-        major=major,
-        minor=minor,
-        total_memory=ASSUMED_TOTAL_BYTES,
-        multi_processor_count=device.sm_count,
-        max_threads_per_multi_processor=device.threads_per_sm,
-        regs_per_multiprocessor=65_536,
-        warp_size=32,
-        is_integrated=False,
-        is_multi_gpu_board=False,
-    )
     answers: dict[str, object] = {
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
         "get_device_name": properties.name,
-        "get_device_capability": device.capability,
+        "get_device_capability": capability,
         "get_device_properties": properties,
-        "is_tf32_supported": device.capability >= (8, 0),
+        "is_tf32_supported": capability >= ((9, 4) if device.rocm else (8, 0)),
         "is_current_stream_capturing": False,
         "mem_get_info": (ASSUMED_TOTAL_BYTES, ASSUMED_TOTAL_BYTES),
         "memory_stats": defaultdict(int),
@@ -96,8 +91,10 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         # torch/cuda/__init__.py: older GPUs emulate the type, and the default answer counts that.
         Replacement(
             "torch.cuda.is_bf16_supported",
-            lambda including_emulation=True: including_emulation or device.capability >= (8, 0),
+            lambda including_emulation=True: including_emulation or capability >= (8, 0),
         ),
+        Replacement("torch.version.cuda", None if device.rocm else torch.version.cuda or cuda_version()),
+        Replacement("torch.version.hip", torch.version.hip or rocm_version() if device.rocm else None),
         Replacement("torch.cuda.device", _pass_through),
         Replacement("torch.cuda.get_rng_state", lambda *_, **__: torch.get_rng_state()),
         Replacement("torch.Generator", _Generator),
@@ -107,6 +104,26 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
     table += [Replacement(f"torch.cuda.{name}", value) for name, value in of_streams(streams).items()]
     table += [Replacement(f"torch.cuda.{kind.__name__}", kind) for kind in CUDA_TYPES]
     return (*table, *_accelerator(streams))
+
+
+def _properties(device: DeviceTraits) -> SimpleNamespace:
+    major, minor = device.rocm or device.capability
+    name, architecture = _AMD.get((major, minor), ("AMD GPU", f"gfx{major}{minor}0")) if device.rocm else ("", "")
+    properties = SimpleNamespace(
+        name=name or _NAMES.get(device.capability, "NVIDIA GPU"),
+        major=major,
+        minor=minor,
+        total_memory=ASSUMED_TOTAL_BYTES,
+        multi_processor_count=device.sm_count,
+        max_threads_per_multi_processor=device.threads_per_sm,
+        regs_per_multiprocessor=65_536,
+        warp_size=64 if device.rocm else 32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+    )
+    if architecture:
+        properties.gcnArchName = architecture
+    return properties
 
 
 def _accelerator(streams: Streams) -> list[Replacement]:

@@ -240,6 +240,8 @@ def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
     yield Replacement(f"{CUDA_INTERFACE}.Worker.get_device_properties", staticmethod(_answer(properties)))
     yield Replacement(f"{CUDA_INTERFACE}.Worker.current_device", staticmethod(_answer(0)))
     yield Replacement("torch.cuda.get_device_properties", _answer(properties))
+    # What is fused is taken to be the same on AMD's cards.
+    yield Replacement("torch.version.hip", None)
     yield Replacement(HAS_TRITON.path, _answer(True))
     # Where torch seems to have a GPU, a fake tensor on it makes a real one first.
     yield Replacement(INIT_GPU_CONTEXT.path, _nothing)

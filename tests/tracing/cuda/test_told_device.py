@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from memplan.hardware.catalog import load_profile
 from memplan.tracing.records import DeviceTraits, Trace
 from tests.tracing.jobs import source, trace
 
 GPU = DeviceTraits(kind="cuda", capability=(9, 0), sm_count=132)
+AMD = DeviceTraits.of(load_profile("mi300x"))
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 
 Ask = Callable[[torch.nn.Module, torch.Tensor], object]
@@ -122,6 +124,40 @@ def test_a_branch_on_the_device_takes_cudas_side() -> None:
         return 1
 
     assert set(asked(ask)[0]) == {GPU.sm_count}
+
+
+def test_an_amd_card_says_what_rocm_says() -> None:
+    """As ``torch.cuda.get_device_properties`` was printed on one (github.com/pytorch/ao/pull/2853)."""
+
+    def ask(*_: object) -> object:
+        told = torch.cuda.get_device_properties(0)
+        build = bool(torch.version.hip), torch.version.cuda, torch.cuda.get_device_capability()
+        return *build, told.name, told.major, told.minor, told.gcnArchName, told.multi_processor_count
+
+    printed = "AMD Instinct MI300X", 9, 4, "gfx942:sramecc+:xnack-", 304
+    assert set(asked(ask, AMD)[0]) == {(True, None, (9, 4), *printed)}
+    assert torch.version.hip is None
+
+
+@pytest.mark.parametrize(
+    ("release", "cuda"), [("2.6.0", "12.4"), ("2.9.1+cpu", "12.8"), ("2.13.0+cpu", "13.0"), ("2.10.0+cu126", "12.6")]
+)
+def test_an_nvidia_card_has_the_cuda_of_its_release(release: str, cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch's own packages have it: the nvidia packages that each asks for on PyPI, or the name of the build."""
+    monkeypatch.setenv("MEMPLAN_TORCH_RELEASE", release)
+    monkeypatch.setattr("torch.version.cuda", None)
+    assert set(asked(lambda *_: (torch.version.cuda, torch.version.hip))[0]) == {(cuda, None)}
+
+
+@pytest.mark.parametrize(("release", "rocm"), [("2.6.0", "6.2"), ("2.9.0.dev20250811+rocm6.4", "6.4")])
+def test_an_amd_card_has_the_rocm_of_its_release(release: str, rocm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMPLAN_TORCH_RELEASE", release)
+    assert set(asked(lambda *_: torch.version.hip, AMD)[0]) == {rocm}
+
+
+def test_kernels_of_amd_cards_are_taken_to_be_those_of_an_a100() -> None:
+    amd, a100 = (DeviceTraits.of(load_profile(name)) for name in ("mi300x", "a100-80g"))
+    assert (amd.capability, a100.rocm) == (a100.capability, None)
 
 
 def inside(context: Callable[[torch.device], AbstractContextManager[object]]) -> Ask:
