@@ -6,7 +6,12 @@ Gammerman, Shafer, "Algorithmic Learning in a Random World", 2005; Lei et al., "
 for Regression", 2018). Half of what may miss is allowed at each end, because a run that needs more than predicted and
 one that needs less are different misfortunes.
 
-A class with too few runs or sources for that has the ends of all whole runs pooled: those of the class that is furthest
+That law is of runs of the sources that are known, and a user is another source. So a class has ends of its own only if
+they prove good for sources that they do not know: each source left out in turn, as large a share of its figures as the
+level says must lie between the ends that the others earn. Twenty runs of three sources whose ends held fifteen that way
+are no ninety per cent.
+
+A class without ends of its own has those of all whole runs pooled: those of the class that is furthest
 off, and beyond them once more what separates it from the next. Nothing is claimed of their level; leaving out one class
 after the other shows what they are worth (``benchmarks/interval_coverage.py``).
 """
@@ -87,9 +92,13 @@ def quantiles(values: Sequence[float], percent: int = LEVEL_PERCENT) -> Ends | N
     return Ends(ordered[-upper], ordered[upper - 1])
 
 
+def _widest(values: Sequence[float], percent: int) -> Ends:
+    return quantiles(values, percent) or Ends(min(values), max(values))
+
+
 def pooled(classes: Iterable[Sequence[float]], percent: int = LEVEL_PERCENT) -> Ends:
     """Ends for a class that was not measured, from those that were (at least one, none of them empty)."""
-    ends = [quantiles(values, percent) or Ends(min(values), max(values)) for values in classes]
+    ends = [_widest(values, percent) for values in classes]
     lows, highs = sorted(each.low for each in ends), sorted((each.high for each in ends), reverse=True)
     # A lone class has only the perfect prediction to stand out from.
     return Ends(_one_more(*lows[:2]), _one_more(*highs[:2]))
@@ -104,10 +113,27 @@ def earn(residuals: Iterable[Residual], workload: str, figure: str, percent: int
     rows = [each for each in residuals if each.figure == figure]
     own = [each for each in rows if each.workload == workload]
     ends = quantiles([each.value for each in own], percent)
-    if ends and _sources(own) >= FEWEST_SOURCES and workload not in BOUNDED:
+    enough = ends and _sources(own) >= FEWEST_SOURCES and workload not in BOUNDED
+    if ends and enough and _hold_other_sources(rows, workload, figure, percent):
         return Earned(ends, len(own), _sources(own), pooled=False)
     also = "" if workload in BOUNDED else workload
     return None if workload in ALONE else earn_pooled(rows, figure, percent, also=also)
+
+
+def _hold_other_sources(rows: Sequence[Residual], workload: str, figure: str, percent: int) -> bool:
+    """Do ends hold as many figures of a class as the level says, each made without the source that it is tried on?
+
+    Where the other sources earn no ends, their own runs count, the furthest if they are too few: that is the stricter.
+    """
+    own = [each for each in rows if each.workload == workload]
+    held = 0
+    for source in {each.source for each in own}:
+        rest = [each for each in rows if each.source != source]
+        earned = earn(rest, workload, figure, percent)
+        known = [each.value for each in rest if each.workload == workload]
+        ends = earned.ends if earned else _widest(known, percent)
+        held += sum(ends.hold(each.value) for each in own if each.source == source)
+    return 100 * held >= percent * len(own)
 
 
 def earn_pooled(

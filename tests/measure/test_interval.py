@@ -102,11 +102,13 @@ def test_pooled_ends_go_beyond_the_class_furthest_off_by_its_distance_from_the_n
 
 @given(MANY, st.lists(VALUES, max_size=100))
 def test_kernels_and_other_classes_dilute_nothing(values: list[float], others: list[float]) -> None:
-    own = [residual(number, value, source="ab"[number % 2]) for number, value in enumerate(values)]
-    assert not conformal.earn(own, "full", "allocated").pooled
+    # Two sources that agree.
+    own = [residual(number, value, source=source) for number, value in enumerate([*values, -1, 1]) for source in "ab"]
+    earned = conformal.earn(own, "full", "allocated")
+    assert not earned.pooled
     more = [residual(number, value / 1e6, "kernel") for number, value in enumerate(others)]
     more += [residual(number, value, "lora") for number, value in enumerate(others)]
-    assert conformal.earn([*own, *more], "full", "allocated") == conformal.earn(own, "full", "allocated")
+    assert conformal.earn([*own, *more], "full", "allocated") == earned
     without = [each for each in more if each.workload != "kernel"]
     assert conformal.earn_pooled([*own, *more], "allocated") == conformal.earn_pooled([*own, *without], "allocated")
 
@@ -123,17 +125,43 @@ def test_a_class_with_few_runs_is_pooled_and_a_processor_is_not() -> None:
 def test_a_class_of_one_source_is_pooled_however_many_runs_it_has() -> None:
     rows = [residual(number, number / 100) for number in range(100)]
     assert conformal.earn(rows, "full", "allocated").pooled
-    assert not conformal.earn([*rows, residual(0, 0.0, source="b")], "full", "allocated").pooled
+    assert not conformal.earn([*rows, *alike(rows, "b")], "full", "allocated").pooled
+
+
+def alike(rows: list[Any], source: str) -> list[Any]:
+    return [dataclasses.replace(each, id=f"{source}{each.id}", source=source) for each in rows]
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), min_size=1, max_size=15), min_size=2, max_size=4))
+def test_a_level_is_only_said_where_it_held_sources_that_were_left_out(runs: list[list[int]]) -> None:
+    rows = [
+        residual(number, value / 100, source=source)
+        for source, values in zip("abcd", runs, strict=False)
+        for number, value in enumerate(values * 5)
+    ]
+    earned = conformal.earn(rows, "full", "allocated")
+    held, tried = conformal.coverage(rows, "full", "allocated", conformal.other_source)
+    if earned is not None and not earned.pooled and tried == len(rows):
+        assert held >= 0.9 * tried
+
+
+def test_sources_that_disagree_have_no_level_together() -> None:
+    """Twenty runs of each are enough for the law of runs, and forty of forty lie outside of what the others say."""
+    rows = [residual(number, number / 1000, source="a") for number in range(20)]
+    rows += [residual(number, 1 + number / 1000, source="b") for number in range(20)]
+    assert conformal.quantiles([each.value for each in rows]) is not None
+    assert conformal.earn(rows, "full", "allocated").pooled
 
 
 def test_coverage_counts_only_what_was_not_known() -> None:
-    """Two sources of twenty runs each that disagree: a run alone is held by its like, a source is not."""
-    rows = [residual(number, number / 1000, source="a") for number in range(20)]
-    rows += [residual(number, 1 + number / 1000, source="b") for number in range(20)]
+    """Two sources that agree but for the last of one, which lies beyond even twice what the other says."""
+    rows = [residual(number, (number - 20) / 1000) for number in range(41)]
+    rows = [*rows, *alike(rows, "b"), residual(41, 1.0, source="b")]
     alone = conformal.coverage(rows, "full", "allocated", conformal.other_run)
-    # Of thirty-nine, the ends are the second from each side: the two outermost of forty lie beyond them.
-    assert alone == (36, 40)
-    assert conformal.coverage(rows, "full", "allocated", conformal.other_source) == (0, 40)
+    # Of 82, the ends are the fourth from each side. Every value is there twice: of the lowest, four lie beyond the
+    # fourth of the others; of the highest, two and the last.
+    assert alone == (83 - 4 - 3, 83)
+    assert conformal.coverage(rows, "full", "allocated", conformal.other_source) == (82, 83)
     # Without the class there is nothing left.
     assert conformal.coverage(rows, "full", "allocated", conformal.other_class) == (0, 0)
 
