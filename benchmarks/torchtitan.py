@@ -13,8 +13,8 @@ with what torchtitan needs (tiktoken, tokenizers, tyro, torchdata, tomli, datase
 The rows are not blind: selective checkpointing in compiled regions, a program's own options of the allocator and those
 of ROCm builds were repaired with them. Nothing was fitted, but one thing was chosen by the errors: the peaks of
 December 2024 are taken to be those of the allocator's default, where their launcher sets ``expandable_segments``. Both
-are shown. Of torchao's rows in 8 bits, commits, launches and what traces them were set down before any error was seen:
-all but the launcher's words is that of the bf16 row above them.
+are shown for them. Of torchao's rows in 8 bits, commits, launches and what traces them were set down before any error
+was seen: all but the launcher's words is that of the bf16 row above them.
 """
 
 import argparse
@@ -38,7 +38,8 @@ VOCABULARY = 128_256
 TOKENS = VOCABULARY - 256
 """Of the older form, to which torchtitan adds 256 special ones."""
 GIB = 1 << 30
-MODES = ("native", "expandable")
+WIDTHS = {"native": 9, "expandable": 12}
+"""Mode of the allocator → width of its column."""
 LAUNCHER = "--rdzv_backend c10d --rdzv_endpoint=localhost:0 --local-ranks-filter 0 --role rank --tee 3"
 
 
@@ -184,7 +185,6 @@ def reserved(row: Row, place: Path, torchao: Path | None, mode: str) -> tuple[fl
         RuntimeError: The command failed.
     """
     python = os.environ.get("MEMPLAN_TORCH_2_6", sys.executable) if row.old else sys.executable
-    # Where the trace is kept, the second mode is a replay of it.
     conf = f"expandable_segments:{mode == 'expandable'}"
     words = ["-m", "memplan", "estimate", "--gpu", row.gpu, "--json", "--timeout", "1200", "--alloc-conf", conf]
     words += ["--compile", "inductor"] if row.compiled else []
@@ -223,12 +223,13 @@ class Outcome:
 
 
 def outcome(row: Row, torchtitan: Path, torchao: Path, folder: Path) -> Outcome:
-    """Predict a run in both modes of the allocator."""
+    """Predict a run in the mode of the allocator that its launcher sets, and in the other where that is not taken."""
     place = unpacked(torchtitan, row.commit, folder, ("torchtitan", "train.py", "train_configs"))
     make_tokenizers(place)
     library = unpacked(torchao, row.torchao, folder, ("torchao",)) if row.torchao else None
     try:
-        found = {mode: reserved(row, place, library, mode) for mode in MODES}
+        modes = WIDTHS if row.mode == "native" else (row.mode,)
+        found = {mode: reserved(row, place, library, mode) for mode in modes}
     except RuntimeError as error:
         return Outcome(row=row, found={}, failure=str(error))
     release = f" as {row.release}" if row.release else ""
@@ -241,7 +242,8 @@ def line(done: Outcome) -> str:
     begin = f"{row.name:<29}{row.commit[:9]:<11}{row.published:>9.2f}"
     if not done.found:
         return f"{begin}  failed: {done.failure}"
-    figures = "".join(f"{done.found[mode]:>{width}.2f}" for mode, width in zip(MODES, (9, 12), strict=True))
+    found = {mode: f"{gib:.2f}" for mode, gib in done.found.items()}
+    figures = "".join(f"{found.get(mode, ''):>{width}}" for mode, width in WIDTHS.items())
     return f"{begin}{figures}{done.off:>+8.2f}%  {done.torch} ({row.mode})"
 
 
