@@ -173,6 +173,14 @@ def make_tokenizers(place: Path) -> None:
         (home / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin_of_text|>"}))
 
 
+def make_package(place: Path) -> None:
+    """Let torchao say which version it is, as it does where it is installed."""
+    version = (place / "version.txt").read_text().strip()
+    information = place / f"torchao-{version}.dist-info"
+    information.mkdir(exist_ok=True)
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torchao\nVersion: {version}\n")
+
+
 def _has(repository: Path, commit: str, part: str) -> bool:
     found = subprocess.run(["git", "-C", repository, "ls-tree", commit, part], check=True, capture_output=True)
     return bool(found.stdout)
@@ -226,7 +234,9 @@ def outcome(row: Row, torchtitan: Path, torchao: Path, folder: Path) -> Outcome:
     """Predict a run in the mode of the allocator that its launcher sets, and in the other where that is not taken."""
     place = unpacked(torchtitan, row.commit, folder, ("torchtitan", "train.py", "train_configs"))
     make_tokenizers(place)
-    library = unpacked(torchao, row.torchao, folder, ("torchao",)) if row.torchao else None
+    library = unpacked(torchao, row.torchao, folder, ("torchao", "version.txt")) if row.torchao else None
+    if library:
+        make_package(library)
     try:
         modes = WIDTHS if row.mode == "native" else (row.mode,)
         found = {mode: reserved(row, place, library, mode) for mode in modes}
