@@ -146,6 +146,8 @@ def _births(trace: Trace, events: Sequence[Event]) -> dict[Hashable, list[Storag
 
 def _likeness(trace: Trace, storage: Storage) -> Hashable:
     op = trace.ops[storage.birth] if storage.birth < len(trace.ops) else None
-    # What has a name was placed, between whichever ops that happened to be.
-    maker = (op.name, op.module, op.phase) if op is not None and not storage.name else None
+    # What has a name was placed, between whichever ops that happened to be; so was a batch: a program's first comes
+    # before any op, and the next after an update.
+    placed = storage.name or storage.role == "input"
+    maker = (op.name, op.module, op.phase) if op is not None and not placed else None
     return (maker, storage.nbytes, storage.stream, storage.place, storage.role, storage.name)

@@ -146,14 +146,15 @@ def test_frees_after_the_last_step_are_left_out():
     assert request_stream(ended).rename == {ids["a"]: ids["b"]}
 
 
-def test_named_storages_are_matched_by_name_whatever_op_follows():
+@pytest.mark.parametrize("placed", [{"name": "batch.0"}, {"role": "input"}])
+def test_what_was_placed_is_matched_whatever_op_follows(placed):
     trace, ids = trace_of(
         [
             [("alloc", "batch 0", "zeros", 512, "device")],
             [("free", "batch 0"), ("alloc", "batch 1", "add", 512, "device")],
         ]
     )
-    named = tuple(dataclasses.replace(storage, name="batch.0") for storage in trace.storages)
+    named = tuple(dataclasses.replace(storage, **placed) for storage in trace.storages)
     assert not request_stream(trace).closes
     assert request_stream(dataclasses.replace(trace, storages=named)).rename == {ids["batch 0"]: ids["batch 1"]}
 
