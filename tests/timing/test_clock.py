@@ -68,6 +68,13 @@ HIDING = int(10 * GATHER_SECONDS * Rates.of(PROFILE, "bf16").matmul)
 """FLOPs that take ten times as long as the message."""
 
 
+def test_numbers_of_amd_cards_are_no_compute_capabilities_of_nvidia() -> None:
+    """An MI250X calls itself 9.0, as Hopper does; how near attention comes to the peak was measured on Hopper."""
+    older, newer = (load_profile(name) for name in ("mi250x", "mi325x"))
+    shares = [Rates.of(card, "bf16").attention / card.peak_flops["bf16"] for card in (older, newer)]
+    assert shares[0] == pytest.approx(shares[1])
+
+
 def test_long_blocks_hide_all_gathers_but_the_first() -> None:
     blocks = [op for _ in range(5) for op in (gather(), matmul(HIDING))]
     time = _time(*blocks)
