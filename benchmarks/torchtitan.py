@@ -174,11 +174,12 @@ def make_tokenizers(place: Path) -> None:
 
 
 def make_package(place: Path) -> None:
-    """Let torchao say which version it is, as it does where it is installed."""
+    """Let torchao say which version it is, and find its compiled module, of whose operators the fakes alone are run."""
     version = (place / "version.txt").read_text().strip()
     information = place / f"torchao-{version}.dist-info"
     information.mkdir(exist_ok=True)
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torchao\nVersion: {version}\n")
+    (place / "torchao" / "prototype" / "mxfp8_cuda.py").touch()
 
 
 def _has(repository: Path, commit: str, part: str) -> bool:
