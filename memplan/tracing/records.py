@@ -41,6 +41,10 @@ class ModelPlace:
     """``train.py:57``: the end of the statement after which it is there; empty where nobody knows."""
 
 
+_STEPS = {(9, 0): "a", (9, 4): "2"}
+"""Numbers of an AMD card → the last sign of its architecture: MI200s are gfx90a, MI300s gfx942; others end in 0."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTraits:
     """What of a device changes the traced step itself (not merely whether it fits)."""
@@ -62,6 +66,12 @@ class DeviceTraits:
 
     lacks: tuple[str, ...] = ()
     """Dtypes that its cores cannot multiply (``GpuProfile.lacks``)."""
+
+    @property
+    def architecture(self) -> str:
+        """``gfx942``, of an AMD card: its numbers, and the letter or digit of the step that has matrix cores."""
+        major, minor = self.rocm or (0, 0)
+        return f"gfx{major}{minor}{_STEPS.get((major, minor), 0)}" if self.rocm else ""
 
     @classmethod
     def of(cls, profile: "GpuProfile") -> "DeviceTraits":

@@ -31,12 +31,8 @@ _NAMES = {
 }
 """Capability → what ``torch.cuda.get_device_name`` says of the best known card of it (the H100's stands in
 ``benchmarks/gpu/results``). Programs look speeds up by it, and cards that share a trace share the name."""
-_AMD = {
-    (9, 0): ("AMD Instinct MI250X", "gfx90a:sramecc+:xnack-"),
-    (9, 4): ("AMD Instinct MI300X", "gfx942:sramecc+:xnack-"),
-    (9, 5): ("AMD Instinct MI350X", "gfx950:sramecc+:xnack-"),
-}
-"""The same of AMD's cards, and their architecture (as printed in github.com/pytorch/ao/pull/2853)."""
+_AMD_NAMES = {(9, 0): "AMD Instinct MI250X", (9, 4): "AMD Instinct MI300X", (9, 5): "AMD Instinct MI350X"}
+"""The same of AMD's cards (github.com/pytorch/ao/pull/2853)."""
 ASSUMED_TOTAL_BYTES = 80 * 2**30
 """What ``get_device_properties().total_memory`` says: user code may ask, the estimate does not depend on it."""
 
@@ -108,9 +104,9 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
 
 def _properties(device: DeviceTraits) -> SimpleNamespace:
     major, minor = device.rocm or device.capability
-    name, architecture = _AMD.get((major, minor), ("AMD GPU", f"gfx{major}{minor}0")) if device.rocm else ("", "")
+    amd = _AMD_NAMES.get((major, minor), "AMD GPU")
     properties = SimpleNamespace(
-        name=name or _NAMES.get(device.capability, "NVIDIA GPU"),
+        name=amd if device.rocm else _NAMES.get(device.capability, "NVIDIA GPU"),
         major=major,
         minor=minor,
         total_memory=ASSUMED_TOTAL_BYTES,
@@ -121,8 +117,8 @@ def _properties(device: DeviceTraits) -> SimpleNamespace:
         is_integrated=False,
         is_multi_gpu_board=False,
     )
-    if architecture:
-        properties.gcnArchName = architecture
+    if device.architecture:
+        properties.gcnArchName = f"{device.architecture}:sramecc+:xnack-"
     return properties
 
 

@@ -225,11 +225,13 @@ def _idle_compilers(kind: str) -> Iterator[Replacement]:
 def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
     if device.kind == "cpu":
         return
-    properties = _properties(device)
+    # By it Inductor knows which types of float8 its kernels may read and write.
+    major, minor = device.rocm or device.capability
+    properties = _properties(device, major, minor)
     for name, value in (
         ("get_device_properties", properties),
         ("current_device", 0),
-        ("get_compute_capability", device.capability[0] * 10 + device.capability[1]),
+        ("get_compute_capability", device.architecture or major * 10 + minor),
         ("is_available", True),
         ("exchange_device", 0),
         ("maybe_exchange_device", 0),
@@ -240,20 +242,18 @@ def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
     yield Replacement(f"{CUDA_INTERFACE}.Worker.get_device_properties", staticmethod(_answer(properties)))
     yield Replacement(f"{CUDA_INTERFACE}.Worker.current_device", staticmethod(_answer(0)))
     yield Replacement("torch.cuda.get_device_properties", _answer(properties))
-    # What is fused is taken to be the same on AMD's cards.
-    yield Replacement("torch.version.hip", None)
     yield Replacement(HAS_TRITON.path, _answer(True))
     # Where torch seems to have a GPU, a fake tensor on it makes a real one first.
     yield Replacement(INIT_GPU_CONTEXT.path, _nothing)
     yield from guardless()
 
 
-def _properties(device: DeviceTraits) -> SimpleNamespace:
+def _properties(device: DeviceTraits, major: int, minor: int) -> SimpleNamespace:
     """``torch.cuda.get_device_properties`` of the GPU, with all that Inductor asks it."""
     return SimpleNamespace(
         name="memplan fake GPU",
-        major=device.capability[0],
-        minor=device.capability[1],
+        major=major,
+        minor=minor,
         multi_processor_count=device.sm_count,
         max_threads_per_multi_processor=device.threads_per_sm,
         max_threads_per_block=1024,
@@ -262,9 +262,9 @@ def _properties(device: DeviceTraits) -> SimpleNamespace:
         shared_memory_per_block_optin=49_152,
         shared_memory_per_multiprocessor=49_152,
         L2_cache_size=2**25,
-        warp_size=32,
+        warp_size=64 if device.rocm else 32,
         total_memory=2**36,
-        gcnArchName="",
+        gcnArchName=device.architecture,
     )
 
 
