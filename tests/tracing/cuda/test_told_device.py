@@ -306,3 +306,24 @@ def test_a_compiled_region_is_told_as_eager_code_is() -> None:
     recorded = trace(given, GPU, batch_size=2, compile="inductor")
     assert set(told) == {"cuda"}
     assert not [sentence for sentence in recorded.assumptions if "traced as eager" in sentence]
+
+
+@pytest.mark.parametrize(
+    ("card", "dtype"), [(AMD, torch.float8_e4m3fnuz), (GPU, torch.float8_e4m3fn)], ids=["amd", "h"]
+)
+def test_compiled_casts_to_float8_are_fused(card: DeviceTraits, dtype: torch.dtype) -> None:
+    """An MI300X has types of its own, which Inductor's kernels read and write there alone."""
+    pytest.importorskip("triton")
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.layer(x).relu() + 1).to(dtype).float().exp().sum()
+
+    given = source(lambda: torch.compile(Model()), lambda size: torch.randn(size, 64), loss=lambda output, _: output)
+    recorded = trace(given, card, batch_size=512, compile="inductor", mode="inference")
+    assert not [sentence for sentence in recorded.assumptions if "traced as eager" in sentence]
+    assert not [each for each in recorded.storages if each.nbytes == 512 * 64 and each.role != "scratch"]
