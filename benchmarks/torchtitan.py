@@ -6,9 +6,9 @@ Writes the text, and a CSV beside it for ``measured_runs.py``.
 
 ``TORCHTITAN`` and ``TORCHAO`` are clones of github.com/pytorch/torchtitan and …/ao: each row's commits are unpacked
 from them, and a tokenizer of the right size is made up, since none is part of it. What is typed is the source's own
-command line with ``memplan estimate`` before it; the configuration is the file of that commit. Rows up to March 2025 are
-traced by torch 2.6, the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with it, with triton and
-with what torchtitan needs (tiktoken, tokenizers, tyro, torchdata, tomli, datasets, torchao 0.9).
+command line with ``memplan estimate`` before it; the configuration is the file of that commit. Rows up to March 2025
+are traced by torch 2.6, the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with it, with triton
+and with what torchtitan needs (tiktoken, tokenizers, tyro, torchdata, tomli, datasets, torchao 0.9).
 
 The rows are not blind: selective checkpointing in compiled regions, a program's own options of the allocator and those
 of ROCm builds were repaired with them. Nothing was fitted, but one thing was chosen by the errors: the peaks of
