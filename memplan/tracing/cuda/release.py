@@ -7,10 +7,10 @@ import torch
 
 from memplan.versions import at_least
 
-_CUDA = (("2.11", "13.0"), ("2.8", "12.8"), ("2.7", "12.6"), ("2.5", "12.4"), ("2.2", "12.1"), ("2", "11.7"))
+_CUDA = (("2.11", "13.0"), ("2.8", "12.8"), ("2.7", "12.6"), ("2.5", "12.4"), ("2.1", "12.1"), ("2", "11.7"))
 """From which release on PyPI's build has which CUDA (the nvidia packages that its metadata asks for)."""
 _ROCM = (("2.11", "7.2"), ("2.10", "7.1"), ("2.8", "6.4"), ("2.7", "6.3"), ("2.5", "6.2"), ("2.4", "6.1"), ("2", "6.0"))
-"""The newest ROCm of a release's builds (pytorch.org/get-started and its previous versions)."""
+"""The newest ROCm of a release: pytorch.org/get-started/previous-versions up to 2.9, later ones from memory."""
 VARIABLE = "MEMPLAN_TORCH_RELEASE"
 """Environment variable that names another release than the one at hand. Operators and their gradients stay those at
 hand; what CUDA does below them is then that release's. It holds results of one release against another's torch."""
