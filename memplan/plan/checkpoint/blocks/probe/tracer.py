@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from memplan.errors import UsageError
@@ -19,6 +20,7 @@ from memplan.tracing.turns import every_turn
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.utils.hooks import RemovableHandle
 
 
 class _Call(NamedTuple):
@@ -53,7 +55,7 @@ class Tracer:
         """Names of all modules; known after the first trace."""
         self.alone: frozenset[str] = frozenset()
         """Those of them that nobody named and that do not repeat."""
-        self._names: dict[int, str] = {}
+        self._hooks: list[RemovableHandle] = []
         self._calls: set[tuple[str, _Call]] = set()
         self.fingerprint: Fingerprint | None = None
         """Of the model with all of its blocks; known after the first trace."""
@@ -97,18 +99,18 @@ class Tracer:
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Note how the blocks are called."""
-        from torch.nn.modules.module import register_module_forward_hook
-
-        def note(module: "nn.Module", arguments: tuple[object, ...], keywords: dict[str, object], _: object) -> None:
-            if name := self._names.get(id(module)):
-                self._calls.add((name, _Call(len(arguments), tuple(keywords))))
-
-        handle = register_module_forward_hook(note, with_kwargs=True)
+        """Note how the blocks are called. Hooks of all modules would leave something behind (torch 2.13)."""
         try:
             yield
         finally:
-            handle.remove()
+            for handle in self._hooks:
+                handle.remove()
+            self._hooks.clear()
+
+    def _note(
+        self, name: str, _: "nn.Module", arguments: tuple[object, ...], keywords: dict[str, object], __: object
+    ) -> None:
+        self._calls.add((name, _Call(len(arguments), tuple(keywords))))
 
     def _see(self, model: "nn.Module", place: ModelPlace | None) -> None:
         """Look at the model once, and refuse one without blocks."""
@@ -123,5 +125,7 @@ class Tracer:
         self.blocks, self.place = blocks, place
         self.modules = tuple(name for name, _ in model.named_modules() if name)
         self.alone = frozenset() if self._patterns else frozenset(blocks).difference(repeated_blocks(model))
-        self._names = {id(model.get_submodule(name)): name for name in blocks}
+        for name in blocks:
+            module = model.get_submodule(name)
+            self._hooks.append(module.register_forward_hook(partial(self._note, name), with_kwargs=True))
         self.fingerprint = fingerprint(model, blocks)
