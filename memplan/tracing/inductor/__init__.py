@@ -28,6 +28,7 @@ import torch
 
 from memplan.errors import UsageError
 from memplan.job.spec import Compile
+from memplan.seam.replace import Replacement, replaced
 
 if TYPE_CHECKING:
     from memplan.tracing.inductor.region import Regions
@@ -59,7 +60,8 @@ def regions(
             "--compile inductor needs the package triton: without it Inductor writes no code for GPUs",
             hint="pip install triton, or --compile eager for the figures of code that is not compiled",
         )
-    with warnings.catch_warnings():
+    # Inductor of torch 2.6 asks for AMD's driver when it is imported for an AMD card.
+    with warnings.catch_warnings(), replaced((Replacement("torch.version.hip", None),)):
         # Inductor's own imports are deprecated here and there.
         warnings.simplefilter("ignore")
         from memplan.tracing.inductor.lowering import aot_eager, inductor

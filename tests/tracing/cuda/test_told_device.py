@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from memplan.hardware.catalog import load_profile
 from memplan.tracing.records import DeviceTraits, Trace
+from memplan.versions import at_least
 from tests.tracing.jobs import source, trace
 
 GPU = DeviceTraits(kind="cuda", capability=(9, 0), sm_count=132)
@@ -308,6 +309,7 @@ def test_a_compiled_region_is_told_as_eager_code_is() -> None:
     assert not [sentence for sentence in recorded.assumptions if "traced as eager" in sentence]
 
 
+@pytest.mark.skipif(not at_least(torch.__version__, "2.7"), reason="torch 2.6 does not fuse them for AMD's cards")
 @pytest.mark.parametrize(
     ("card", "dtype"), [(AMD, torch.float8_e4m3fnuz), (GPU, torch.float8_e4m3fn)], ids=["amd", "h"]
 )

@@ -21,6 +21,7 @@ from memplan.plan.checkpoint.blocks.request import BlockPlanRequest
 from memplan.runtime.checkpoint.apply import apply
 from memplan.runtime.checkpoint.plan_file import write_plan
 from memplan.runtime.checkpoint.records import CheckpointPlan
+from memplan.versions import at_least
 from tests.plan.checkpoint.blocks.steps import HUGGING_FACE, JOBS, Residual, device, job, pictures, source
 from tests.tracing.real_memory import peak, real_allocations
 
@@ -371,8 +372,10 @@ def test_packed_sequences_are_no_checkpointing_and_their_norms_may_be_kept() -> 
         loss=lambda output, _: output.sum(),
     )
     answer = plan_here(job(), device("t4"), LEAST, load=lambda: given)
-    told = [line for line in answer.assumptions if "checkpointing of their own" in line or "single ops" in line]
-    assert not told
+    assert not [line for line in answer.assumptions if "checkpointing of their own" in line]
+    # From 2.14 on, what runs again calls ``layer_norm`` where the first run called its parts, and nothing can be kept.
+    if not at_least(torch.__version__, "2.14"):
+        assert not [line for line in answer.assumptions if "single ops" in line]
 
 
 class Switched(Plain):
