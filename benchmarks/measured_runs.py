@@ -21,6 +21,8 @@ from conformal import Residual
 HERE = Path(__file__).parent
 FIGURES = ("requested", "allocated", "reserved")
 """What is measured of an allocator."""
+UNSAID = ", chosen"
+"""Behind the torch that traced a run of ``torchtitan.py``, where nobody says which one ran."""
 NOT_SHARED = ("", "one GPU")
 """``kind`` of a row of ``sharding.csv`` that was left out, or that one GPU ran."""
 _TORCH = re.compile(r"torch (\d+(?:\.\d+)+)")
@@ -82,9 +84,9 @@ def sharded(rows: Iterable[dict[str, str]]) -> Iterator[Residual]:
 
 
 def by_programs(rows: Iterable[dict[str, str]]) -> Iterator[Residual]:
-    """Rows of ``torchtitan.csv`` that ran on NVIDIA's cards: jobs on AMD's are of a class of their own."""
+    """Rows of ``torchtitan.csv`` by a known torch, on NVIDIA's cards: jobs on AMD's are a class of their own."""
     for row in rows:
-        if row["gpu"].startswith("mi"):
+        if row["gpu"].startswith("mi") or row["torch"].endswith(UNSAID):
             continue
         value = math.log(float(row["published_gib"]) / float(row["predicted_gib"]))
         yield Residual(id=row["id"], source=row["source"], workload="sharded", figure="reserved", value=value)

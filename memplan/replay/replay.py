@@ -101,7 +101,8 @@ def replay_steps(
     ]
     if not player.play_with_turns(prefix, turns[: len(turns) - len(of_step)]):
         return player.profile(steps=0, settled=False)
-    seen, levels = {_state(player, rename)}, [player.peak_reserved]
+    seen = set() if while_it_grows else {_state(player, rename)}
+    levels = [player.peak_reserved]
     for count in range(1, max_steps + 1):
         if not player.play_with_turns(step, of_step):
             return player.profile(steps=count, settled=False)

@@ -42,7 +42,8 @@ class ModelPlace:
 
 
 _STEPS = {(9, 0): "a", (9, 4): "2"}
-"""Numbers of an AMD card → the last sign of its architecture: MI200s are gfx90a, MI300s gfx942; others end in 0."""
+"""Numbers of an AMD card → the last sign of its architecture: MI200s are gfx90a, MI300s gfx942; others end in 0 (LLVM,
+docs/AMDGPUUsage.rst, "Processors")."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +69,15 @@ class DeviceTraits:
     """Dtypes that its cores cannot multiply (``GpuProfile.lacks``)."""
 
     @property
+    def told(self) -> tuple[int, int]:
+        """What torch calls its compute capability."""
+        return self.rocm or self.capability
+
+    @property
     def architecture(self) -> str:
         """``gfx942``, of an AMD card: its numbers, and the letter or digit of the step that has matrix cores."""
-        major, minor = self.rocm or (0, 0)
-        return f"gfx{major}{minor}{_STEPS.get((major, minor), 0)}" if self.rocm else ""
+        major, minor = self.told
+        return f"gfx{major}{minor}{_STEPS.get(self.told, 0)}" if self.rocm else ""
 
     @classmethod
     def of(cls, profile: "GpuProfile") -> "DeviceTraits":

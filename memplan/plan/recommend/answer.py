@@ -56,8 +56,8 @@ class SearchOutcome:
     """What was not traced because it should not fit."""
     proof: RecommendProof
     """What is proved of all ways."""
-    hopeful: Candidate | None
-    """What should fit, and would be traced next."""
+    untraced: Candidate | None
+    """Where nothing was found: what should fit, and would be traced next."""
     interrupted: bool
     """Did the user end the search?"""
     seconds: float
@@ -100,7 +100,7 @@ def compose_answer(findings: SearchOutcome) -> Recommendation:
         rejected=(*_lost(same, findings), *findings.skipped),
         cheapest=_cheapest([*what_ifs, *(_what_if(each, findings, given.evaluated) for each in told)], given.evaluated),
         remedies=remedies,
-        untraced=None if rows else findings.hopeful,
+        untraced=findings.untraced,
         ended="complete" if findings.proof.proved == findings.proof.ways else "budget",
         proof=findings.proof,
         interrupted=findings.interrupted,

@@ -138,7 +138,7 @@ class _Searching:
                 singles=self._singles,
                 skipped=tuple(self._skipped()),
                 proof=self._certificate.proof(ways, self._ways.best(), costs),
-                hopeful=next((each[0].candidate for each in self._promising()), None),
+                untraced=None if costs else next((each[0].candidate for each in self._promising()), None),
                 interrupted=interrupted,
                 seconds=time.perf_counter() - self._traces.started,
                 batch_statistics=self._traces.of(self._ways.given).batch_statistics,

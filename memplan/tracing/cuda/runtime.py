@@ -58,7 +58,7 @@ def cuda_runtime(device: DeviceTraits) -> Iterator[Streams]:
 
 
 def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
-    capability, properties = device.rocm or device.capability, _properties(device)
+    properties = _properties(device)
 
     def record_stream(tensor: torch.Tensor, stream: Stream) -> None:
         streams.record(tensor, stream)
@@ -68,9 +68,9 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         "device_count": 1,
         "current_device": 0,
         "get_device_name": properties.name,
-        "get_device_capability": capability,
+        "get_device_capability": device.told,
         "get_device_properties": properties,
-        "is_tf32_supported": capability >= ((9, 4) if device.rocm else (8, 0)),
+        "is_tf32_supported": device.told >= ((9, 4) if device.rocm else (8, 0)),
         "is_current_stream_capturing": False,
         "mem_get_info": (ASSUMED_TOTAL_BYTES, ASSUMED_TOTAL_BYTES),
         "memory_stats": defaultdict(int),
@@ -87,7 +87,7 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         # torch/cuda/__init__.py: older GPUs emulate the type, and the default answer counts that.
         Replacement(
             "torch.cuda.is_bf16_supported",
-            lambda including_emulation=True: including_emulation or capability >= (8, 0),
+            lambda including_emulation=True: including_emulation or device.told >= (8, 0),
         ),
         Replacement("torch.version.cuda", None if device.rocm else torch.version.cuda or cuda_version()),
         Replacement("torch.version.hip", torch.version.hip or rocm_version() if device.rocm else None),
@@ -103,8 +103,8 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
 
 
 def _properties(device: DeviceTraits) -> SimpleNamespace:
-    major, minor = device.rocm or device.capability
-    amd = _AMD_NAMES.get((major, minor), "AMD GPU")
+    major, minor = device.told
+    amd = _AMD_NAMES.get(device.told, "AMD GPU")
     properties = SimpleNamespace(
         name=amd if device.rocm else _NAMES.get(device.capability, "NVIDIA GPU"),
         major=major,

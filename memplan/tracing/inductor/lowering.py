@@ -225,13 +225,12 @@ def _idle_compilers(kind: str) -> Iterator[Replacement]:
 def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
     if device.kind == "cpu":
         return
-    # By it Inductor knows which types of float8 its kernels may read and write.
-    major, minor = device.rocm or device.capability
-    properties = _properties(device, major, minor)
+    properties = _properties(device)
     for name, value in (
         ("get_device_properties", properties),
         ("current_device", 0),
-        ("get_compute_capability", device.architecture or major * 10 + minor),
+        # By it Inductor knows which types of float8 its kernels may read and write.
+        ("get_compute_capability", device.architecture or device.told[0] * 10 + device.told[1]),
         ("is_available", True),
         ("exchange_device", 0),
         ("maybe_exchange_device", 0),
@@ -248,12 +247,12 @@ def _gpu(device: DeviceTraits) -> Iterator[Replacement]:
     yield from guardless()
 
 
-def _properties(device: DeviceTraits, major: int, minor: int) -> SimpleNamespace:
+def _properties(device: DeviceTraits) -> SimpleNamespace:
     """``torch.cuda.get_device_properties`` of the GPU, with all that Inductor asks it."""
     return SimpleNamespace(
         name="memplan fake GPU",
-        major=major,
-        minor=minor,
+        major=device.told[0],
+        minor=device.told[1],
         multi_processor_count=device.sm_count,
         max_threads_per_multi_processor=device.threads_per_sm,
         max_threads_per_block=1024,
