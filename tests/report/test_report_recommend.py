@@ -123,9 +123,9 @@ def test_a_search_that_was_cut_never_says_that_nothing_fits() -> None:
     proof = replace(answer().proof, ending="not_found", gap=None, proved=3)
     next_way = candidate("--checkpoint full")
     cut = replace(answer(), ended="budget", rows=(), cheapest=None, proof=proof, untraced=next_way)
-    assert "expected to fit: --checkpoint full" in "\n".join(line.plain for line in recommend.render(cut, quiet=True))
     text = "\n".join(line.plain for line in recommend.render(cut))
     assert "? NOT FOUND  in 3 of 12" in text
+    assert "would be traced next: --checkpoint full" in text
     assert "NOTHING FITS" not in text.upper()
     assert "not found in 3 of 12" in Reader(recommend_html.render(cut)).words.lower()
 

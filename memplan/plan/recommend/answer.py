@@ -57,7 +57,7 @@ class SearchOutcome:
     proof: RecommendProof
     """What is proved of all ways."""
     untraced: Candidate | None
-    """Where nothing was found: what should fit, and would be traced next."""
+    """Where nothing was found: what would be traced next."""
     interrupted: bool
     """Did the user end the search?"""
     seconds: float

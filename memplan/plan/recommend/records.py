@@ -246,7 +246,7 @@ class Recommendation:
     remedies: tuple[Remedy, ...]
     """Where nothing that is allowed fits: what would, the least intrusive first."""
     untraced: Candidate | None
-    """Where nothing was found in the budget: what should fit, and would have been traced next."""
+    """Where nothing was found in the budget: what would have been traced next, whose size is a guess."""
     critical: CriticalBatch | None
     """What the global batch costs in steps and samples, where the noise scale is known."""
     ended: Literal["complete", "budget"]

@@ -129,7 +129,7 @@ def remarks(answer: Recommendation) -> Iterator[str]:
         state = "fits" if given.fits else f"does not fit: {given.reason}"
         yield f"as given: {format_bytes(given.device_bytes)}, {rate(given)}, {state}"
     if answer.untraced is not None:
-        yield f"not traced yet, but expected to fit: {answer.untraced.words}; a longer --time-limit settles it"
+        yield f"would be traced next: {answer.untraced.words}; a longer --time-limit tells whether it fits"
     if answer.cheapest is not None and not answer.remedies and (name := _fewest(answer, answer.cheapest)):
         yield f"{name}: {answer.cheapest.candidate.words} ({signed_percent(answer.cheapest.extra_time or 0.0)} time)"
         if not answer.cheapest.allowed:
