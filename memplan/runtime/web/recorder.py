@@ -54,6 +54,7 @@ class SeriesRecorder:
         self._turns: deque[dict[str, Any]] = deque(maxlen=MOST_TURNS)
         self._devices: dict[str, dict[str, Any]] = {}
         self._last: Check | None = None
+        self._looking = Lock()  # From the source's answer until it is taken, or two threads turn the order of checks.
         self._lock = Lock()
         self._over = Event()
         self._thread = Thread(target=self._follow, name="memplan-recorder", daemon=True)
@@ -70,10 +71,11 @@ class SeriesRecorder:
 
     def look(self) -> None:
         """Take the source's last check, if it is new."""
-        check = self._source()
-        with self._lock:
-            if check is not None and check is not self._last:
-                self._add(check)
+        with self._looking:
+            check = self._source()
+            with self._lock:
+                if check is not None and check is not self._last:
+                    self._add(check)
 
     def document(self, at: str = "") -> dict[str, Any]:
         """All that is known, or what is new.

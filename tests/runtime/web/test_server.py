@@ -7,6 +7,7 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -105,6 +106,29 @@ def followed(checks: list[Check]) -> Iterator[tuple[SeriesRecorder, Check]]:
         last.append(each)
         recorder.look()
         yield recorder, each
+
+
+def test_two_that_look_at_once_keep_the_order_of_checks() -> None:
+    early, late = check(1), check(2)
+    answers, asked_early, let_go = iter((early, late)), Event(), Event()
+
+    def source() -> Check:
+        answer = next(answers)
+        if answer is early:
+            asked_early.set()
+            let_go.wait(60)
+        return answer
+
+    recorder = SeriesRecorder(source, job="", plan=None)
+    slow, quick = Thread(target=recorder.look), Thread(target=recorder.look)
+    slow.start()
+    assert asked_early.wait(60)
+    quick.start()
+    quick.join(0.2)
+    let_go.set()
+    slow.join()
+    quick.join()
+    assert recorder.document()["points"]["seconds"] == [early.reading.seconds, late.reading.seconds]
 
 
 def joined(before: Any, after: Any, first: int) -> Any:
