@@ -1,4 +1,4 @@
-"""Predict published peaks of torchtitan by torchtitan's own programs, unmodified: eager and compiled FSDP2.
+"""Predict published peaks of torchtitan by torchtitan's own programs, unmodified: FSDP1, eager and compiled FSDP2.
 
     python benchmarks/torchtitan.py TORCHTITAN TORCHAO [--only NAME …] [--save results/torchtitan.txt]
 
@@ -8,7 +8,8 @@ Writes the text, and a CSV beside it for ``measured_runs.py``.
 from them, and a tokenizer of the right size is made up, since none is part of it. What is typed is the source's own
 command line with ``memplan estimate`` before it; the configuration is the file of that commit. Rows up to June 2025
 are traced by torch 2.6, the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with it, with triton
-and with what torchtitan needs (tiktoken, tokenizers, tyro, torchdata, tomli, datasets, torchao 0.9).
+and with what torchtitan needs (tiktoken, tokenizers, tyro, torchdata, tomli, datasets, torchao 0.9, sentencepiece,
+tensorboard). Of the rows of March 2024, which are FSDP1's, one import is written otherwise (``RENAMED``).
 
 The rows are not blind: selective checkpointing in compiled regions, a program's own options of the allocator and those
 of ROCm builds were repaired with them. Nothing was fitted, but one thing was chosen by the errors: the peaks of
@@ -75,6 +76,8 @@ class Row:
     """Does torch 2.6 trace it?"""
     torch_is_said: bool = True
     """Does its source say what ran? Where it does not, no interval rests on the run."""
+    active: float | None = None
+    """GiB in blocks that are live or held back by another stream, where its source says them."""
 
 
 _MARCH = "-m torchtitan.train --job.config_file ./torchtitan/models/llama/train_configs/llama3_8b.toml"
@@ -114,7 +117,32 @@ _B200 = Row(
     name="8 B200, compiled", source="torchao docs", commit="6fc499f6f5b32151a799188be2208cfb09faed30",
     torchao="e4e681be6", gpu="b200", program=_AUGUST, compiled=True, published=33.71, mode="expandable",
 )  # fmt: skip
+_CARD = 95.0396
+"""GiB of the card of torchtitan's pull request 165, which gives its peaks in per cent of it."""
+_LLAMA_2 = "train.py --job.config_file train_configs/llama_7b.toml --training.dataset minipile"
+_FSDP1 = Row(
+    name="8 H100, FSDP1, full", source="torchtitan, March 2024", commit="ab5d91823f835e8688f381e3ff24706d7ae50cff",
+    gpu="h200", program=f"{_LLAMA_2} --activation_checkpoint.mode full", compiled=False, published=0.3382 * _CARD,
+    mode="native", old=True, active=0.2481 * _CARD,
+)  # fmt: skip
+_BY_OP = f"{_LLAMA_2} --activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op"
+RENAMED = ("torchtrain/parallelisms/parallelize_llama.py",
+    "from torch.utils.checkpoint import _pt2_selective_checkpoint_context_fn_gen, checkpoint\n",
+    '''from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+
+def _pt2_selective_checkpoint_context_fn_gen(keeps):
+    def policy(context, func, *args, **kwargs):
+        kept = keeps("recompute" if context.is_recompute else "forward", func, *args, **kwargs)
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+''')  # fmt: skip
+"""File of torchtitan of March 2024, an import that no torch has had since 2.4, and what stands for it."""
 ROWS = (
+    # torchtitan's pull request 165, whose parent's program is FSDP1's: Llama 2 7B, 8 x 2,048.
+    _FSDP1,
+    replace(_FSDP1, name="8 H100, FSDP1, by op", program=_BY_OP, published=0.6723 * _CARD, active=0.5298 * _CARD),
     # torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3.
     _EAGER,
     replace(_EAGER, name="8 H100, compiled", compiled=True, published=77.0),
@@ -159,8 +187,27 @@ def unpacked(repository: Path, commit: str, folder: Path, parts: Sequence[str]) 
     return place
 
 
+def make_tokenizer_of_llama_2(place: Path) -> None:
+    """Put a tokenizer of 32,000 words where torchtitan of March 2024 looks for it, and write its import otherwise."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    made = sentencepiece_model_pb2.ModelProto()
+    special = {"<unk>": 2, "<s>": 3, "</s>": 3}  # Their kinds: unknown, control.
+    for number, (piece, kind) in enumerate([*special.items(), *((f"w{word}", 1) for word in range(32_000 - 3))]):
+        made.pieces.add(piece=piece, type=kind, score=-number)
+    made.trainer_spec.model_type = sentencepiece_model_pb2.TrainerSpec.BPE
+    home = place / "torchtrain" / "datasets" / "tokenizer"
+    home.mkdir(exist_ok=True)
+    (home / "tokenizer.model").write_bytes(made.SerializeToString())
+    file, former, later = RENAMED
+    (place / file).write_text((place / file).read_text().replace(former, later))
+
+
 def make_tokenizers(place: Path) -> None:
     """Put tokenizers where configurations of torchtitan look for them."""
+    if (place / "torchtrain").exists():
+        make_tokenizer_of_llama_2(place)
+        return
     old = place / "torchtitan" / "datasets" / "tokenizer" / "original"
     if old.exists():
         return
@@ -191,8 +238,8 @@ def _has(repository: Path, commit: str, part: str) -> bool:
     return bool(found.stdout)
 
 
-def reserved(row: Row, place: Path, torchao: Path | None, mode: str) -> tuple[float, str]:
-    """Predicted reserved GiB, and the torch that traced it.
+def predicted(row: Row, place: Path, torchao: Path | None, mode: str) -> tuple[float, float, str]:
+    """Predicted reserved GiB, those asked for at once, and the torch that traced them.
 
     Raises:
         RuntimeError: The command failed.
@@ -213,7 +260,8 @@ def reserved(row: Row, place: Path, torchao: Path | None, mode: str) -> tuple[fl
     if not done.stdout.strip():
         raise RuntimeError(done.stderr.strip()[-400:])
     answer = json.loads(done.stdout)
-    return answer["peak"]["reserved_bytes"] / GIB, answer["versions"]["torch"]
+    reserved, active = (answer["peak"][f"{figure}_bytes"] / GIB for figure in ("reserved", "requested"))
+    return reserved, active, answer["versions"]["torch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +272,8 @@ class Outcome:
     """The run."""
     found: dict[str, float]
     """Mode of the allocator → predicted reserved GiB; empty where it failed."""
+    active: float = 0.0
+    """Predicted GiB asked for at once, of blocks that are live or held back."""
     torch: str = ""
     """The release that traced it."""
     failure: str = ""
@@ -237,18 +287,20 @@ class Outcome:
 
 def outcome(row: Row, torchtitan: Path, torchao: Path, folder: Path) -> Outcome:
     """Predict a run in the mode of the allocator that its launcher sets, and in the other where that is not taken."""
-    place = unpacked(torchtitan, row.commit, folder, ("torchtitan", "train.py", "train_configs"))
+    place = unpacked(torchtitan, row.commit, folder, ("torchtitan", "torchtrain", "train.py", "train_configs"))
     make_tokenizers(place)
     library = unpacked(torchao, row.torchao, folder, ("torchao", "version.txt")) if row.torchao else None
     if library:
         make_package(library)
     try:
         modes = WIDTHS if row.mode == "native" else (row.mode,)
-        found = {mode: reserved(row, place, library, mode) for mode in modes}
+        found = {mode: predicted(row, place, library, mode) for mode in modes}
     except RuntimeError as error:
         return Outcome(row=row, found={}, failure=str(error))
     release = f" as {row.release}" if row.release else "" if row.torch_is_said else UNSAID
-    return Outcome(row=row, found={mode: gib for mode, (gib, _) in found.items()}, torch=found[row.mode][1] + release)
+    reserved = {mode: gib for mode, (gib, _, _) in found.items()}
+    _, active, torch = found[row.mode]
+    return Outcome(row=row, found=reserved, active=active, torch=torch + release)
 
 
 def line(done: Outcome) -> str:
@@ -259,7 +311,8 @@ def line(done: Outcome) -> str:
         return f"{begin}  failed: {done.failure}"
     found = {mode: f"{gib:.2f}" for mode, gib in done.found.items()}
     figures = "".join(f"{found.get(mode, ''):>{width}}" for mode, width in WIDTHS.items())
-    return f"{begin}{figures}{done.off:>+8.2f}%  {done.torch} ({row.mode})"
+    beside = f"; active {row.active:.2f}: {100 * (done.active / row.active - 1):+.2f}%" if row.active else ""
+    return f"{begin}{figures}{done.off:>+8.2f}%  {done.torch} ({row.mode}{beside})"
 
 
 def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -291,7 +344,7 @@ def main() -> None:
     parser.add_argument("--save", type=Path)
     options = parser.parse_args()
     lines = [
-        f"{time.strftime('%Y-%m-%d')}, Llama 3.1 8B in torchtitan's own programs as of each commit; reserved GiB",
+        f"{time.strftime('%Y-%m-%d')}, Llama in torchtitan's own programs as of each commit; reserved GiB",
         f"{'run':<29}{'commit':<11}{'published':>9}{'native':>9}{'expandable':>12}{'off':>9}  torch",
     ]
     print(*lines, sep="\n", flush=True)

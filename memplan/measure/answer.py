@@ -49,7 +49,7 @@ def compose(spec: JobSpec, profile: GpuProfile, measured: Measured) -> Estimate:
         options=options(spec, trace),
         peak=PeakFacts(
             requested_bytes=memory.peak_requested,
-            allocated_bytes=memory.peak_allocated,
+            allocated_bytes=measured.allocated,
             reserved_bytes=memory.peak_reserved,
             device_bytes=device_bytes,
             low_bytes=low,

@@ -204,9 +204,10 @@ def allocated_interval(profile: GpuProfile, measured: Measured, basis: IntervalB
     room = max(profile.usable_bytes - profile.context_bytes, 0)
 
     def ends(each: Measured) -> tuple[int, int]:
-        likely = each.memory.peak_allocated
-        needed, most = (math.ceil(one.peak_allocated * basis.high_ratio) for one in (each.needed, each.most))
-        low = math.floor(each.least.peak_allocated * basis.low_ratio)
+        likely = each.allocated
+        least, *highest = (one.peak_allocated - each.held_back for one in (each.least, each.needed, each.most))
+        needed, most = (math.ceil(one * basis.high_ratio) for one in highest)
+        low = math.floor(least * basis.low_ratio)
         return min(likely, low), max(likely, needed, min(most, room or most))
 
     low, high = _of_all(measured, ends)
@@ -225,14 +226,16 @@ def _of_one(profile: GpuProfile, measured: Measured, basis: IntervalBasis) -> tu
     """Ends of the interval if the data are as they were taken to be."""
     likely, band = measured.memory.peak_reserved + profile.context_bytes, measured.jitter
     needed, most = (_upper(memory, profile, basis, band.above) for memory in (measured.needed, measured.most))
-    low = min(likely, _lower(measured.least, profile, basis, band.below))
+    low = min(likely, _lower(measured, profile, basis))
     # Steps that always add to the cache come to the device's end before the cache is given back.
     grown = profile.usable_bytes if measured.memory.growth else 0
     return low, max(likely, needed, min(most, profile.usable_bytes or most), grown)
 
 
-def _lower(memory: MemoryProfile, profile: GpuProfile, basis: IntervalBasis, below: int) -> int:
-    known = memory.peak_reserved - below if basis.figure == "reserved" else memory.peak_allocated
+def _lower(measured: Measured, profile: GpuProfile, basis: IntervalBasis) -> int:
+    least = measured.least
+    reserved, allocated = least.peak_reserved - measured.jitter.below, least.peak_allocated - measured.held_back
+    known = reserved if basis.figure == "reserved" else allocated
     return math.floor(known * basis.low_ratio) + (profile.context_low_bytes or profile.context_bytes)
 
 

@@ -34,8 +34,7 @@ def jitter(
     stream: RequestStream,
     memory: MemoryProfile,
     play: Callable[[RequestStream], MemoryProfile],
-    play_on: Callable[[RequestStream], MemoryProfile],
-    late: RequestStream | None = None,
+    at_once: tuple[RequestStream, MemoryProfile] | None = None,
 ) -> Jitter:
     """The band of a stream; none where a single CUDA stream leaves the order no choice.
 
@@ -43,14 +42,14 @@ def jitter(
         stream: What was played.
         memory: What came of it.
         play: Plays another stream while its peak grows: a band of three sizes is no more certain than that.
-        play_on: Plays one until the allocator's state repeats, as the stream was.
-        late: The same requests, with frees of blocks that streams share as late as they can be.
+        at_once: The same requests, with frees of blocks that streams share as early as they can be, and what came of
+            them; None where no streams share any.
     """
     several = len({request.stream for request in (*stream.prefix, *stream.step)}) > 1
-    # How late shared blocks come back is another choice of the order.
-    late_ones = [] if late is None else [late]
-    peaks: list[int] = [memory.peak_reserved, *(play_on(each).peak_reserved for each in late_ones)]
-    for each in [stream, *late_ones] if several else late_ones:
+    # When shared blocks come back is another choice of the order.
+    orders = [(stream, memory), *([] if at_once is None else [at_once])]
+    peaks: list[int] = [profile.peak_reserved for _, profile in orders]
+    for each, _ in orders if several else orders[1:]:
         peaks += [play(_beside(each, size)).peak_reserved - size for size in EXTRA]
     return Jitter(below=Bytes(memory.peak_reserved - min(peaks)), above=Bytes(max(peaks) - memory.peak_reserved))
 

@@ -7,6 +7,7 @@ from memplan.measure.jitter import NO_JITTER, Jitter
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
 from memplan.replay.stream import RequestStream
+from memplan.units import Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,11 +15,14 @@ class Measured:
     """A trace on one device: what is alive when, and what the allocator makes of it."""
 
     lifetimes: Lifetimes
-    """Lifespans, categories, owners."""
+    """Lifespans, categories, owners; blocks that streams share live until they come back."""
     stream: RequestStream
     """What was replayed."""
     memory: MemoryProfile
     """What came of it."""
+    allocated: Bytes
+    """Most bytes in live blocks, as ``torch.cuda.max_memory_allocated`` counts them: those that another stream still
+    holds back are not among them, as they are in the peak of ``memory``."""
     least: MemoryProfile
     """What comes of it where all that only closed libraries know (``Storage.most_bytes``) is nothing."""
     needed: MemoryProfile
@@ -39,3 +43,8 @@ class Measured:
     """Which of the job's ranks it is."""
     replay_seconds: float
     """Wall time of the replay."""
+
+    @property
+    def held_back(self) -> int:
+        """Bytes of blocks held back by which the peak of ``memory`` is above ``allocated``."""
+        return self.memory.peak_allocated - self.allocated

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from memplan.hardware.profile import GpuProfile
+from memplan.lifetime.build import build_lifetimes
 from memplan.lifetime.records import Lifetimes
 from memplan.measure.allocator import in_force
 from memplan.measure.context import context_of
@@ -15,9 +16,8 @@ from memplan.replay.cpu import NoCaching
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
 from memplan.replay.replay import replay, replay_steps
-from memplan.replay.stream import RequestStream, freed_late, request_stream, resized
+from memplan.replay.stream import RequestStream, as_run, request_stream, resized
 from memplan.tracing.records import Trace
-from memplan.tracing.turns import turns_repeat
 from memplan.units import Bytes
 
 
@@ -26,13 +26,17 @@ def play_on_device(
 ) -> Measured:
     """Replay a trace's allocations on a device's allocator until its state repeats.
 
-    Where no options are given, those that the target has itself are in force. Where the segments would outgrow the
-    device, they are replayed once more under its limit: the allocator then gives cached segments back and tries again,
-    which is slow but may well fit.
+    Where no options are given, those that the target has itself are in force. Blocks that streams share come back as
+    late as the host can know of it: a device that is the slower one of the two is behind. Where the segments would
+    outgrow the device, they are replayed once more under its limit: the allocator then gives cached segments back and
+    tries again, which is slow but may well fit.
     """
     started = time.perf_counter()
     policy = in_force(given, lifetimes.trace.alloc_conf, profile)
-    stream = request_stream(lifetimes.trace)
+    late = as_run(lifetimes.trace)
+    at_once = request_stream(lifetimes.trace) if late is not lifetimes.trace else None
+    lifetimes = build_lifetimes(late) if at_once else lifetimes
+    stream = request_stream(late)
     repeats = _repeats(lifetimes.trace, stream)
     profile = context_of(profile, lifetimes.trace)
     play = partial(_replay, profile=profile, policy=policy, repeats=repeats)
@@ -42,22 +46,16 @@ def play_on_device(
         limited = play(stream, limit_bytes=limit)
         memory = memory if limited.out_of_memory else limited
     least, needed, most = _ends(stream, memory, lifetimes.trace, play)
-    late = freed_late(lifetimes.trace)
-    late = late if late is not None and turns_repeat(late) else None
+    otherwise = (at_once, play(at_once)) if at_once else None
     return Measured(
         lifetimes=lifetimes,
         stream=stream,
         memory=memory,
+        allocated=min(memory.peak_allocated, otherwise[1].peak_allocated) if otherwise else memory.peak_allocated,
         least=least,
         needed=needed,
         most=most,
-        jitter=jitter(
-            stream,
-            unlimited,
-            partial(play, while_it_grows=True),
-            play,
-            request_stream(late) if late is not None else None,
-        ),
+        jitter=jitter(stream, unlimited, partial(play, while_it_grows=True), otherwise),
         policy=policy,
         rank=rank,
         replay_seconds=time.perf_counter() - started,
@@ -74,7 +72,16 @@ def play_idle(measured: Measured, profile: GpuProfile) -> Measured:
     }
     stream = resized(measured.stream, nothing)
     memory = _replay(stream, context_of(profile, trace), measured.policy, repeats=_repeats(trace, stream))
-    return replace(measured, stream=stream, memory=memory, least=memory, needed=memory, most=memory, jitter=NO_JITTER)
+    return replace(
+        measured,
+        stream=stream,
+        memory=memory,
+        allocated=memory.peak_allocated,
+        least=memory,
+        needed=memory,
+        most=memory,
+        jitter=NO_JITTER,
+    )
 
 
 def reserved_under(policy: AllocatorPolicy, measured: Measured, profile: GpuProfile) -> Bytes:

@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from memplan.replay.records import RepeatedTurn, Request
 from memplan.tracing.records import Event, Storage, Trace
+from memplan.tracing.turns import turns_repeat
 from memplan.units import StorageId
 
 
@@ -51,6 +52,12 @@ def freed_late(trace: Trace) -> Trace | None:
         replace(turn, **{name: bisect_left(moments, getattr(turn, name)) for name in names}) for turn in trace.turns
     ]
     return replace(trace, events=tuple(trace.events[index] for index in order), turns=tuple(turns))
+
+
+def as_run(trace: Trace) -> Trace:
+    """The trace as a device runs it that is behind its host: shared blocks come back late, where turns still repeat."""
+    late = freed_late(trace)
+    return late if late is not None and turns_repeat(late) else trace
 
 
 def request_stream(trace: Trace) -> RequestStream:

@@ -19,7 +19,7 @@ from memplan.job.target import format_target
 from memplan.measure.answer import options
 from memplan.measure.kept_traces import KeptTraces
 from memplan.measure.measurer import Measurer, measuring
-from memplan.replay.stream import device_requests, request_stream
+from memplan.replay.stream import as_run, device_requests, request_stream
 from memplan.simulate.coverage import FIRST_TRACES, MOST_TRACES, most_wanted, spread
 from memplan.simulate.family import TracedLength, differing, put_together
 from memplan.simulate.lengths import Distribution, Fixed, draw_lengths
@@ -167,6 +167,7 @@ def streams_of(trace: Trace) -> TracedLength:
     Raises:
         EstimateError: The last step does not leave what it found, so that nobody knows the next.
     """
+    trace = as_run(trace)
     stream = request_stream(trace)
     if not stream.closes or not trace.repeats:
         raise EstimateError(

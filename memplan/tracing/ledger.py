@@ -18,8 +18,8 @@ from memplan.tracing.records import Event, Place, Role, Storage
 from memplan.units import Bytes, OpIndex, StorageId
 
 HELD_BACK = (
-    "blocks that record_stream shares come back as soon as they are freed; at the upper end of the interval only where "
-    "the host waits for the device, or at the end of the step"
+    "blocks that record_stream shares come back where the host waits for the device, or at the end of the step; at the "
+    "lower end of the interval as soon as they are freed"
 )
 """An assumption: how far the device lags behind the host depends on the run."""
 

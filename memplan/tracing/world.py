@@ -16,7 +16,13 @@ from torch.utils.data import DataLoader
 
 from memplan.seam.fake import FakeTensor, FakeTensorMode, NestedIntNode
 from memplan.seam.modes import device_constructors
-from memplan.seam.patches.world import FAKE_TENSOR, LOADER_ITERATOR, MODULE_APPLY, PAD_PACKED_SEQUENCE
+from memplan.seam.patches.world import (
+    FAKE_TENSOR,
+    LOADER_ITERATOR,
+    MODULE_APPLY,
+    PAD_PACKED_SEQUENCE,
+    SWAPS_PARAMETERS,
+)
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.seam.tensors import SingleProcessDataLoaderIter, register_builtin
 from memplan.tracing.packed_sequences import pad_packed_sequence
@@ -42,6 +48,8 @@ def fake_world() -> Iterator[FakeTensorMode]:
             replaced(
                 (
                     Replacement(MODULE_APPLY.path, _apply),
+                    Replacement(SWAPS_PARAMETERS.path, lambda: False),
+                    Replacement(f"{FAKE_TENSOR}.__new__", staticmethod(_new(FakeTensor.__new__))),
                     Replacement(f"{FAKE_TENSOR}.__deepcopy__", _deepcopy),
                     Replacement(f"{FAKE_TENSOR}.__format__", _format),
                     Replacement(f"{FAKE_TENSOR}.get_nested_int", _ragged_size),
@@ -83,6 +91,20 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
+
+
+def _new(make: Callable[..., FakeTensor]) -> Callable[..., torch.Tensor]:
+    """A parameter, where a program makes one as accelerate's ``init_empty_weights`` does; else what torch makes.
+
+    They write ``type(parameter)(data, **parameter.__dict__)``, and a fake parameter's class and attributes are others.
+    """
+
+    def new(cls: type[FakeTensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        if args and isinstance(args[0], torch.Tensor):
+            return torch.nn.Parameter(args[0], requires_grad=kwargs.get("requires_grad", True))
+        return make(cls, *args, **kwargs)
+
+    return new
 
 
 def _apply(self: torch.nn.Module, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:

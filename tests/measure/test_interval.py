@@ -285,7 +285,7 @@ def replays(
         lifetimes=SimpleNamespace(trace=trace),
         otherwise=(),
         least=replayed(*least), memory=replayed(*memory), needed=replayed(*needed), most=replayed(*most),
-        jitter=Jitter(),
+        allocated=memory[0], held_back=0, jitter=Jitter(),
     )  # fmt: skip
 
 

@@ -10,6 +10,11 @@ MODULE_APPLY = patch(
     why="fake parameters can be moved and cast in place",
     source="torch/nn/modules/module.py Module._apply",
 )
+SWAPS_PARAMETERS = patch(
+    "torch.__future__.get_swap_module_params_on_conversion",
+    why="fake parameters are moved and cast in place where a program wants them swapped, too",
+    source="torch/__future__.py get_swap_module_params_on_conversion",
+)
 LOADER_ITERATOR = patch(
     "torch.utils.data.DataLoader._get_iterator",
     why="batches are loaded in the traced process",
@@ -25,6 +30,7 @@ LOADER_FETCH = "torch.utils.data.dataloader._BaseDataLoaderIter.__next__"
 """How a data loader gets its next batch."""
 PATCHES: tuple[Patch, ...] = (
     MODULE_APPLY,
+    SWAPS_PARAMETERS,
     LOADER_ITERATOR,
     PAD_PACKED_SEQUENCE,
     *patches(
@@ -33,6 +39,12 @@ PATCHES: tuple[Patch, ...] = (
         "__format__",
         why="fake tensors can be copied and printed",
         source="torch/_tensor.py Tensor.__deepcopy__, Tensor.__format__",
+    ),
+    *patches(
+        FAKE_TENSOR,
+        "__new__",
+        why="a program can make a parameter of another one's class and attributes",
+        source="torch/nn/parameter.py Parameter.__new__",
     ),
     *patches(
         FAKE_TENSOR,

@@ -272,9 +272,14 @@ class Dataset(list):
         self.feature = feature
         return self
 """
+SHARING = """
+def split_dataset_by_node(dataset, rank, world_size):
+    return list(dataset)[rank::world_size]
+"""
 READING = """
 import torch
 from datasets import load_dataset
+from datasets.distributed import split_dataset_by_node
 
 import datasets
 
@@ -286,6 +291,8 @@ sizes = [len(row["quote"].split()) for row in rows]
 assert sizes == [3, 128], sizes
 assert load_dataset("someone/quotes")["train"].features["label"].names == ["0", "1"]
 assert load_dataset("glue", "mrpc")["train"][1]["idx"] == 1
+assert len(split_dataset_by_node(load_dataset("someone/quotes")["train"], rank=1, world_size=8)) == 125
+assert len(split_dataset_by_node(known, rank=1, world_size=2)) == 1
 model = torch.nn.Embedding(sum(sizes), 8).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(10):
@@ -301,6 +308,7 @@ def test_the_package_that_is_installed_reads_what_is_there(
     site = tmp_path_factory.mktemp("site")  # Beside the program it would be the program's own.
     (site / "datasets").mkdir()
     (site / "datasets" / "__init__.py").write_text(INSTALLED)
+    (site / "datasets" / "distributed.py").write_text(SHARING)
     monkeypatch.syspath_prepend(site)
     estimate = run(READING)
     assert [sentence for sentence in estimate.assumptions if "someone/quotes is not there" in sentence]

@@ -109,3 +109,53 @@ for _ in range(5):
 
 def test_a_traced_module_runs_as_python(estimated: Callable[..., Estimate]) -> None:
     assert estimated(TRACED).repeats
+
+
+INSIDE = """
+import torch
+from contextlib import contextmanager
+from torch import nn
+
+@contextmanager
+def without_weights():
+    register = nn.Module.register_parameter
+    def registered(module, name, parameter):
+        register(module, name, parameter)
+        if parameter is not None:
+            kind, attributes = type(parameter), parameter.__dict__
+            module._parameters[name] = kind(parameter.to("meta"), **attributes)
+    nn.Module.register_parameter = registered
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register
+
+with {place}:
+    net = nn.Sequential(nn.Linear(300, 500), nn.ReLU(), nn.Linear(500, 10))
+{after}
+optimizer = torch.optim.Adam(net.parameters())
+for _ in range(5):
+    optimizer.zero_grad()
+    net(torch.randn(32, 300, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "after"),
+    [
+        ("without_weights()", "net.to_empty(device='cuda')"),
+        (
+            "torch.device('meta')",
+            "torch.__future__.set_swap_module_params_on_conversion(True)\nnet.to_empty(device='cuda')",
+        ),
+    ],
+)
+def test_models_made_without_weights_get_them_later(place: str, after: str, estimated: Callable[..., Estimate]) -> None:
+    """As accelerate's ``init_empty_weights`` makes parameters, and as torchtitan once moved them."""
+    late, ordinary = (
+        estimated(INSIDE.format(place=where, after=then))
+        for where, then in ((place, after), ("torch.device('cuda')", ""))
+    )
+    assert late.peak.requested_bytes == ordinary.peak.requested_bytes
+    assert late.trainable_parameters == ordinary.trainable_parameters == 300 * 500 + 500 + 500 * 10 + 10
