@@ -81,6 +81,11 @@ DRAW_SHARDS = patch(
     why="shards of random numbers have no numbers that ranks could agree on",
     source="torch/distributed/tensor/_random.py",
 )
+RANDOM_TRACKER = patch(
+    "torch.distributed.tensor._random.OffsetBasedRNGTracker.__init__",
+    why="the first random op on DTensors may move the state of a generator to a GPU that is played",
+    source="torch/distributed/tensor/_random.py",
+)
 COMPARE_SHAPES = patch(
     "torch.nn.parallel.distributed._verify_param_shape_across_processes",
     why="DDP does not compare values among ranks",
@@ -148,6 +153,7 @@ PATCHES: tuple[Patch, ...] = (
     PROPAGATE_SHAPES,
     MAKE_WRAPPER,
     DRAW_SHARDS,
+    RANDOM_TRACKER,
     COMPARE_SHAPES,
     CAST_LABELS,
     SET_TIMEOUT,

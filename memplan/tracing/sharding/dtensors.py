@@ -8,7 +8,7 @@ import torch
 
 from memplan.seam.distributed import OpSchema, ShardingPropagator
 from memplan.seam.modes import DisableTorchFunction
-from memplan.seam.patches.sharding import DRAW_SHARDS, MAKE_WRAPPER, PROPAGATE_SHAPES
+from memplan.seam.patches.sharding import DRAW_SHARDS, MAKE_WRAPPER, PROPAGATE_SHAPES, RANDOM_TRACKER
 from memplan.seam.replace import Replacement, attribute, replaced
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.sharding.alike import shared_propagation
@@ -22,9 +22,20 @@ def following_local_tensors(recorder: Recorder) -> Iterator[None]:
     wrappers = Replacement(MAKE_WRAPPER.path, _on_trace_device())
     # Between random ops torch carries the state of the GPU's generator, of which there is none, to the host and back.
     random = Replacement(DRAW_SHARDS.path, lambda *_, **__: nullcontext())
-    table = (*_quiet_propagation(recorder), *shared_propagation(), wrappers, random)
+    table = (*_quiet_propagation(recorder), *shared_propagation(), wrappers, random, _random_state(recorder))
     with replaced(table):
         yield
+
+
+def _random_state(recorder: Recorder) -> Replacement:
+    """Let the first random op move the generator's state to the GPU as user code would: that is inside of an op."""
+    make: Any = attribute(RANDOM_TRACKER.path)
+
+    def make_as_user(*args: Any, **kwargs: Any) -> None:
+        with recorder.user_code():
+            make(*args, **kwargs)
+
+    return Replacement(RANDOM_TRACKER.path, make_as_user)
 
 
 def _quiet_propagation(recorder: Recorder) -> tuple[Replacement, ...]:

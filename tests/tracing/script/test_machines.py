@@ -148,8 +148,9 @@ for step in range(10):
 
 
 @pytest.mark.slow
-def test_shards_are_initialised_on_the_gpu(estimated: Callable[..., Estimate]) -> None:
-    two, reset = Parallel(data="ddp", replicas=2), "part.reset_parameters()"
+@pytest.mark.parametrize("reset", ["part.reset_parameters()", "torch.nn.init.trunc_normal_(part.weight)"])
+def test_shards_are_initialised_on_the_gpu(reset: str, estimated: Callable[..., Estimate]) -> None:
+    two = Parallel(data="ddp", replicas=2)
     peaks = [estimated(SHARDED.replace("RESET", each), parallel=two).peak for each in (reset, "...")]
     parameters = 100 * 64 + 64 * 256 + 256 + 256 * 10 + 10
     assert peaks[0].requested_bytes == peaks[1].requested_bytes > 3 * 4 * parameters // 2
