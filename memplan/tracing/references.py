@@ -74,6 +74,7 @@ class References:
             name: Qualified name.
             moves: Does it go to the device now? Parts of a DTensor stay where they are: FSDP may keep them on the host.
         """
+        tensor = _unwrapped(tensor)
         if pinned(tensor) is not None:
             return
         if is_wrapper(tensor):
@@ -110,9 +111,7 @@ class References:
 
     def is_host(self, tensor: torch.Tensor) -> bool:
         """Does this tensor lie in host memory?"""
-        while is_functorch_wrapped_tensor(tensor):
-            # Inside ``vmap``, which transformers builds masks with, tensors are wrapped and have no storage.
-            tensor = get_unwrapped(tensor)
+        tensor = _unwrapped(tensor)
         if is_wrapper(tensor):
             return all(self.is_host(part) for part in parts_of(tensor))
         identity = self.storage(tensor)
@@ -144,3 +143,10 @@ class References:
         self._learn.enter(ref, knowledge_of(tensor))
         pin(tensor, ref)
         return ref
+
+
+def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What a tensor of ``torch.func`` holds: inside ``vmap`` (transformers' masks, ensembles) they have no storage."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor

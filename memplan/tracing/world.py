@@ -144,10 +144,11 @@ _HAND_ON = frozenset(
 
 
 def _converted(parameter: torch.nn.Parameter, fn: Callable[..., Any]) -> torch.nn.Parameter:
-    if parameter.is_meta:
-        # ``to_empty`` after building on the meta device: only a new object can lie elsewhere.
-        return torch.nn.Parameter(fn(parameter), requires_grad=parameter.requires_grad)
-    parameter.data = fn(parameter)
+    data = fn(parameter)
+    if parameter.is_meta or data.is_meta:
+        # Onto the meta device, or ``to_empty`` after building there: only a new object can lie elsewhere.
+        return torch.nn.Parameter(data, requires_grad=parameter.requires_grad)
+    parameter.data = data
     if parameter.grad is not None:
         parameter.grad.data = fn(parameter.grad)
     return parameter

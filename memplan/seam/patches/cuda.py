@@ -40,6 +40,15 @@ _ASKED_BY_PROGRAMS = patches(
     why=_OF_PROGRAMS,
     source=_MEMORY,
 )
+_GRAPHS = patches(
+    "torch.cuda",
+    "CUDAGraph",
+    "graph",
+    "graph_pool_handle",
+    "make_graphed_callables",
+    why="programs that capture CUDA graphs run",
+    source="torch/cuda/graphs.py",
+)
 FIGURES = patches(
     "torch.cuda",
     "memory_allocated",
@@ -271,6 +280,7 @@ PATCHES: tuple[Patch, ...] = (
     *_VERSIONS,
     *_RANDOM_STATE,
     *_ASKED_BY_PROGRAMS,
+    *_GRAPHS,
     *FIGURES,
     *ACTIONS,
     *_STREAMS,

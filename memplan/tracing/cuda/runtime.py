@@ -13,6 +13,7 @@ import torch
 
 from memplan.seam.patches.cuda import ACTIONS, FIGURES
 from memplan.seam.replace import Replacement, replaced
+from memplan.tracing.cuda.graphs import answers as of_graphs
 from memplan.tracing.cuda.legacy_types import CUDA_TYPES
 from memplan.tracing.cuda.release import cuda_version, rocm_version
 from memplan.tracing.cuda.streams import Stream, Streams
@@ -97,7 +98,8 @@ def _table(device: DeviceTraits, streams: Streams) -> tuple[Replacement, ...]:
         Replacement("torch.nn.DataParallel.forward", _run_on_one_device),
         Replacement("torch.Tensor.record_stream", record_stream),
     ]
-    table += [Replacement(f"torch.cuda.{name}", value) for name, value in of_streams(streams).items()]
+    of_both = {**of_streams(streams), **of_graphs(streams)}
+    table += [Replacement(f"torch.cuda.{name}", value) for name, value in of_both.items()]
     table += [Replacement(f"torch.cuda.{kind.__name__}", kind) for kind in CUDA_TYPES]
     return (*table, *_accelerator(streams))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -12,6 +12,7 @@ from memplan.job.device_argument import for_gpu
 from memplan.job.noise import printed_once
 from memplan.job.spec import JobSpec, ScriptTarget
 from memplan.tracing.checkpointing import apply_checkpointing, described
+from memplan.tracing.cuda.graphs import NOT_CAPTURED, names_graphs
 from memplan.tracing.decisions import Decisions
 from memplan.tracing.recorder import Recorder
 from memplan.tracing.records import DeviceTraits, ModelPlace, Trace
@@ -78,7 +79,9 @@ def trace_script(
         with played_ranks(here.recorder, spec.parallel, target.environment), looked_at:
             trace = followed(here, program, progress, Epoch(ends=decisions.way == "later"))
         model.conclude()
+    if device.kind != "cuda" or not names_graphs(target.path):
         return trace
+    return replace(trace, not_modelled=(*trace.not_modelled, NOT_CAPTURED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,3 +159,30 @@ def test_models_made_without_weights_get_them_later(place: str, after: str, esti
     )
     assert late.peak.requested_bytes == ordinary.peak.requested_bytes
     assert late.trainable_parameters == ordinary.trainable_parameters == 300 * 500 + 500 + 500 * 10 + 10
+
+
+ENSEMBLE = """
+import copy, torch
+from torch import nn
+from torch.func import functional_call, stack_module_state, vmap
+
+nets = [nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 10)).cuda() for _ in range(5)]
+parameters, buffers = stack_module_state(nets)
+skeleton = copy.deepcopy(nets[0]).to("meta")
+assert skeleton[0].weight.is_meta and nets[0][0].weight.is_cuda
+optimizer = torch.optim.Adam(parameters.values())
+for _ in range(5):
+    optimizer.zero_grad()
+    call = vmap(lambda own, kept, x: functional_call(skeleton, (own, kept), (x,)), in_dims=(0, 0, None))
+    call(parameters, buffers, torch.randn(128, 64, device="cuda")).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_an_ensemble_shares_the_skeleton_of_its_models(estimated: Callable[..., Estimate]) -> None:
+    """As PyTorch's tutorial of ensembles makes them: the five nets stay beside their stacked parameters."""
+    one = 4 * (64 * 256 + 256 + 256 * 10 + 10)
+    breakdown = estimated(ENSEMBLE).breakdown
+    assert breakdown["parameter"] == 5 * one
+    assert breakdown["optimizer_state"] == 2 * 5 * one
+    assert breakdown["buffer"] == 5 * one
