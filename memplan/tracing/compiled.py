@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,10 +57,16 @@ class Compiling:
     def function(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """What ``torch.compile(function)`` returns."""
         self._asked = True
-        if self._regions is None:
+        if self._regions is not None:
+            return self._regions.region(function)
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # Libraries decorate what few programs call (bitsandbytes' own kernels for other devices).
             self.leave_out(NOTE)
-            return function
-        return self._regions.region(function)
+            return function(*args, **kwargs)
+
+        return call
 
     def module(self, module: torch.nn.Module) -> None:
         """What ``module.compile()`` does."""

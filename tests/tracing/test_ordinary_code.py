@@ -76,6 +76,16 @@ def test_what_is_compiled_is_traced_as_eager_code_and_said_so(
     assert torch.compile is before
 
 
+def test_what_is_compiled_and_never_called_is_no_matter() -> None:
+    """bitsandbytes compiles its kernels for other devices when it is imported."""
+
+    def model() -> nn.Module:
+        torch.compile(torch.sin)
+        return linear()
+
+    assert NOTE not in trace(source(model, rows, loss=total, optimizer=sgd), GPU).not_modelled
+
+
 @pytest.mark.parametrize("device", [GPU, CPU], ids=["cuda", "cpu"])
 def test_data_parallel_on_one_device_is_the_module_itself(device: DeviceTraits) -> None:
     wrapped = trace(source(lambda: nn.DataParallel(linear()), rows, loss=total, optimizer=sgd), device)

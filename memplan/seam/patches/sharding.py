@@ -91,6 +91,16 @@ COMPARE_SHAPES = patch(
     why="DDP does not compare values among ranks",
     source="torch/nn/parallel/distributed.py",
 )
+REGISTER_HOOK = patch(
+    "torch.nn.parallel.DistributedDataParallel.register_comm_hook",
+    why="a program's communication hook runs where memplan's stands",
+    source="torch/nn/parallel/distributed.py DistributedDataParallel.register_comm_hook",
+)
+ALL_REDUCE = patch(
+    "torch.distributed.all_reduce",
+    why="what a communication hook waits for is there",
+    source="torch/distributed/distributed_c10d.py all_reduce",
+)
 REBUILD_BUCKETS = patch(
     "torch._C._distributed_c10d.Reducer._rebuild_buckets",
     why="DDP's reducer rebuilds its buckets with real numbers",
@@ -157,6 +167,8 @@ PATCHES: tuple[Patch, ...] = (
     COMPARE_SHAPES,
     CAST_LABELS,
     SET_TIMEOUT,
+    REGISTER_HOOK,
+    ALL_REDUCE,
     REBUILD_BUCKETS,
     NUMBER_OF_WORK,
     GATHERED_KEYS,

@@ -156,6 +156,41 @@ def test_shards_are_initialised_on_the_gpu(reset: str, estimated: Callable[..., 
     assert peaks[0].requested_bytes == peaks[1].requested_bytes > 3 * 4 * parameters // 2
 
 
+HOOKED = """
+import torch
+from torch import distributed
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+distributed.init_process_group("nccl")
+net = torch.nn.Sequential(torch.nn.Linear(1024, 1024, bias=False), torch.nn.Linear(1024, 1024, bias=False)).cuda()
+model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=100)
+HOOK
+optimizer = torch.optim.SGD(model.parameters())
+for step in range(10):
+    optimizer.zero_grad()
+    model(torch.randn(4, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+POWER = (
+    "powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook"
+)
+
+
+@pytest.mark.slow
+def test_communication_hooks_of_ddp_take_what_they_take(estimated: Callable[..., Estimate]) -> None:
+    """Halves of a bucket while it is reduced; PowerSGD keeps its errors, as large as all gradients."""
+    hooks = ("None, default_hooks.allreduce_hook", "None, default_hooks.bf16_compress_hook", POWER)
+    plain, alike, halved, kept = (
+        estimated(HOOKED.replace("HOOK", text), parallel=Parallel(data="ddp", replicas=4)).peak.requested_bytes
+        for text in ("", *(f"model.register_comm_hook({hook})" for hook in hooks))
+    )
+    gradients = 2 * 4 * 1024 * 1024
+    assert plain == alike
+    # A batch of four rows, 16 KiB, and its like are gone by then.
+    assert gradients // 2 - (1 << 16) <= halved - plain <= gradients // 2
+    assert kept - plain >= gradients
+
+
 def test_commands_that_only_tell_something_run(estimated: Callable[..., Estimate]) -> None:
     text = (
         "import subprocess\n"
