@@ -9,6 +9,7 @@ _RANKS = (
     "monitored_barrier",
     "broadcast_object_list",
     "all_gather_object",
+    "gather_object",
     "recv_object_list",
     "is_nccl_available",
     "new_group",

@@ -23,6 +23,7 @@ from memplan.tracing.script import (
     hub_uploads,
     loggers,
     mpi,
+    sharded_checkpoints,
     tiktoken,
     weights,
 )
@@ -42,6 +43,7 @@ _MAKERS: Mapping[str, Maker] = {
     "datasets": hub_datasets.installed_datasets,
     "huggingface_hub": hub_uploads.no_uploads,
     "tiktoken": tiktoken.installed,
+    "torch.distributed.checkpoint": sharded_checkpoints.nowhere,
     "safetensors.torch": hub.safetensors_files,
     "transformers": hub.transformers_hub,
     "transformers.trainer": hub.older_trainer,

@@ -121,6 +121,7 @@ def _as_a_rank_sees_it() -> tuple[Replacement, ...]:
         "monitored_barrier": _nothing,
         "broadcast_object_list": _nothing,
         "all_gather_object": _gather_object,
+        "gather_object": _gather_at_one,
         "recv_object_list": _nothing_comes,
         "is_nccl_available": lambda: True,
         "new_group": fake_group,
@@ -162,6 +163,12 @@ def _gather_object(object_list: list[Any], obj: Any, group: object = None) -> No
     """Every rank has the same to say."""
     del group
     object_list[:] = [obj] * len(object_list)
+
+
+def _gather_at_one(obj: Any, object_gather_list: list[Any] | None = None, *_: object, **__: object) -> None:
+    """The same, where one rank is told."""
+    if object_gather_list is not None:
+        _gather_object(object_gather_list, obj)
 
 
 def _forget_meshes() -> None:

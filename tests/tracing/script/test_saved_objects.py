@@ -3,11 +3,13 @@
 import pickle
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import torch
 
 from memplan.measure.records import Estimate
+from memplan.tracing.script.sharded_checkpoints import NOT_LOADED, NOT_SAVED
 
 PROGRAM = """
 import io
@@ -42,6 +44,14 @@ model.load_state_dict(weights)
 optimizer.load_state_dict(steps)
 """,
 }
+DISTRIBUTED = """
+import torch.distributed.checkpoint as dcp
+
+for save in (dcp.save, dcp.async_save):
+    answer = save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, checkpoint_id="steps/0")
+answer.result()
+dcp.load({"model": model.state_dict()}, checkpoint_id="steps/0")
+"""
 ON_THE_DEVICE = """
 torch.save({where}, "first.pt")
 loaded = torch.load("first.pt", weights_only=False)
@@ -54,6 +64,13 @@ COPIED = "import copy\nheld.append(copy.deepcopy({where}))\n"
 def test_what_is_loaded_on_the_host_takes_nothing_of_the_device(load: str, estimated: Callable[..., Estimate]) -> None:
     plain, loaded = (estimated(PROGRAM.format(load=each)) for each in (STATE["nothing"], load))
     assert loaded.peak.requested_bytes == plain.peak.requested_bytes
+
+
+def test_distributed_checkpoints_are_neither_written_nor_read(estimated: Callable[..., Estimate], folder: Path) -> None:
+    plain, saving = (estimated(PROGRAM.format(load=load)) for load in ("", DISTRIBUTED))
+    assert saving.peak.device_bytes == plain.peak.device_bytes
+    assert {NOT_SAVED, NOT_LOADED} <= set(saving.assumptions)
+    assert not (folder / "steps").exists()
 
 
 @pytest.mark.parametrize("where", ["model", "model.state_dict()", "model[0].weight.detach()[:2]"])
