@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
+from memplan.files.read import UnreadableError, read_text
 from memplan.tracing.cuda.streams import Streams
 
 NOT_CAPTURED = (
@@ -16,24 +17,24 @@ NOT_CAPTURED = (
 _WORDS = ("CUDAGraph", "make_graphed_callables", "cuda.graph(")
 
 
-def names_graphs(program: Path | None) -> bool:
+def names_graphs(program: Path) -> bool:
     """Does a program's own code name CUDA graphs? Its trace may end before anything is captured.
 
     Args:
-        program: Its file; modules that it has loaded from that folder are its own, too. None: those of this folder.
+        program: Its file, or the folder of a module that is run, as an absolute path; modules that it has loaded from
+            there are its own, too.
     """
-    folder = Path.cwd() if program is None else program.resolve().parent
+    folder = program.parent if program.is_file() else program
     loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    files = {Path(file).resolve() for file in (program, *loaded) if file}
+    files = {program, *(Path(file) for file in loaded if file)}
     return any(_names_graphs(file) for file in files if file.is_relative_to(folder) and file.suffix == ".py")
 
 
 def _names_graphs(file: Path) -> bool:
     if "site-packages" in file.parts:
         return False
-    with contextlib.suppress(OSError):
-        text = file.read_text(encoding="utf-8", errors="replace")
-        return any(word in text for word in _WORDS)
+    with contextlib.suppress(UnreadableError):
+        return any(word in read_text(file) for word in _WORDS)
     return False
 
 

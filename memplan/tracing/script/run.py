@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -67,6 +68,7 @@ def trace_script(
         EstimateError: The program fails, or trains nothing on the device.
         UsageError: None of its models will do for what is asked.
     """
+    own = Path.cwd() if target.path is None else target.path.resolve()
     program = Program(
         name=target.name,
         run=lambda: run_as_main(target, here.own_options.look),
@@ -79,7 +81,7 @@ def trace_script(
         with played_ranks(here.recorder, spec.parallel, target.environment), looked_at:
             trace = followed(here, program, progress, Epoch(ends=decisions.way == "later"))
         model.conclude()
-    if device.kind != "cuda" or not names_graphs(target.path):
+    if device.kind != "cuda" or not names_graphs(own):
         return trace
     return replace(trace, not_modelled=(*trace.not_modelled, NOT_CAPTURED))
 
