@@ -42,7 +42,8 @@ def play_on_device(
     play = partial(_replay, profile=profile, policy=policy, repeats=repeats)
     unlimited = memory = play(stream)
     limit = profile.usable_bytes - profile.context_bytes
-    if profile.usable_bytes and memory.peak_reserved > limit:
+    # What is asked for at once fits in no cache that could be given back.
+    if profile.usable_bytes and memory.peak_requested <= limit < memory.peak_reserved:
         limited = play(stream, limit_bytes=limit)
         memory = memory if limited.out_of_memory else limited
     least, needed, most = _ends(stream, memory, lifetimes.trace, play)
