@@ -16,6 +16,8 @@ class Measured:
 
     lifetimes: Lifetimes
     """Lifespans, categories, owners; blocks that streams share live until they come back."""
+    traced: Lifetimes
+    """The same where such blocks come back at once: no device holds less."""
     stream: RequestStream
     """What was replayed."""
     memory: MemoryProfile

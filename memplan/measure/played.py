@@ -33,9 +33,9 @@ def play_on_device(
     """
     started = time.perf_counter()
     policy = in_force(given, lifetimes.trace.alloc_conf, profile)
-    late = as_run(lifetimes.trace)
-    at_once = request_stream(lifetimes.trace) if late is not lifetimes.trace else None
-    lifetimes = build_lifetimes(late) if at_once else lifetimes
+    traced, late = lifetimes, as_run(lifetimes.trace)
+    at_once = request_stream(traced.trace) if late is not traced.trace else None
+    lifetimes = build_lifetimes(late) if at_once else traced
     stream = request_stream(late)
     repeats = _repeats(lifetimes.trace, stream)
     profile = context_of(profile, lifetimes.trace)
@@ -50,6 +50,7 @@ def play_on_device(
     otherwise = (at_once, play(at_once)) if at_once else None
     return Measured(
         lifetimes=lifetimes,
+        traced=traced,
         stream=stream,
         memory=memory,
         allocated=min(memory.peak_allocated, otherwise[1].peak_allocated) if otherwise else memory.peak_allocated,
