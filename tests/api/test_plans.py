@@ -41,12 +41,18 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
     assert not fits(answer.value + 1)
 
 
+def global_hooks() -> dict[str, int]:
+    return {name: len(held) for name, held in vars(modules).items() if name.startswith("_global_") and held}
+
+
 def test_a_plan_keeps_its_budget_and_goes_into_force_on_the_model() -> None:
     net, data = model(), batch(8)
     before = memplan.estimate(net, data, loss="sum", gpu="t4").peak.device_bytes
+    hooks = global_hooks()
     answer = memplan.checkpoint_plan(net, data, loss="sum", gpu="t4", budget=before - (30 << 20))
-    # How its blocks are called is noted by hooks, none of which may stay: torch.compile warns of them.
-    assert not [name for name, held in vars(modules).items() if name.startswith("_global_") and held]
+    # How its blocks are called is noted by hooks, none of which may stay: torch.compile warns of them. (torch 2.6 leaves
+    # one of its own behind where it compiles.)
+    assert global_hooks() == hooks
     assert not any(module._forward_hooks or module._forward_hooks_with_kwargs for module in net.modules())
     assert answer.fits
     assert answer.peak_after_bytes <= before - (30 << 20)
