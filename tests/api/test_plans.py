@@ -50,8 +50,8 @@ def test_a_plan_keeps_its_budget_and_goes_into_force_on_the_model() -> None:
     before = memplan.estimate(net, data, loss="sum", gpu="t4").peak.device_bytes
     hooks = global_hooks()
     answer = memplan.checkpoint_plan(net, data, loss="sum", gpu="t4", budget=before - (30 << 20))
-    # How its blocks are called is noted by hooks, none of which may stay: torch.compile warns of them. (torch 2.6 leaves
-    # one of its own behind where it compiles.)
+    # How its blocks are called is noted by hooks, none of which may stay: torch.compile warns of them. torch 2.6 leaves
+    # one of its own behind where it compiles.
     assert global_hooks() == hooks
     assert not any(module._forward_hooks or module._forward_hooks_with_kwargs for module in net.modules())
     assert answer.fits
