@@ -5,7 +5,8 @@
 ``measured/compiled_budget.csv`` in the folder that ``MEMPLAN_DATA`` names holds 28 peaks of ``max_memory_allocated``
 of a GTX 1650 under ``activation_memory_budget`` (torch 2.14); ``compiled_budget/program.py`` is what ran. Each is
 predicted by the command line, as a user would type it, in a process of its own, and written to ``results/compiled.csv``
-at once; what is there already is not run again. Needs transformers, and triton for ``inductor``.
+at once; what is there already is not run again. Between the bytes asked for and the allocated ones lie rests of blocks
+that are not split: which block serves which request decides them. Needs transformers, and triton for ``inductor``.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "compiled.txt"
@@ -76,8 +78,17 @@ def _peak(row: dict[str, str]) -> Peak:
     return Peak(job=job, first=first, settled=settled, before=int(row["resident_before"]))
 
 
-def predicted(job: Job) -> int:
-    """Peak of allocated bytes.
+class Prediction(NamedTuple):
+    """Peaks of a job, in bytes."""
+
+    allocated: int
+    """What torch counts as allocated: rests of blocks that are not split among it."""
+    requested: int
+    """What is asked for at once."""
+
+
+def predicted(job: Job) -> Prediction:
+    """Both peaks.
 
     Raises:
         RuntimeError: The command failed.
@@ -93,20 +104,22 @@ def predicted(job: Job) -> int:
     )
     if not done.stdout.strip():
         raise RuntimeError(done.stderr.strip()[-300:])
-    return int(json.loads(done.stdout)["peak"]["allocated_bytes"])
+    peak = json.loads(done.stdout)["peak"]
+    return Prediction(int(peak["allocated_bytes"]), int(peak["requested_bytes"]))
 
 
-def table(rows: Sequence[Peak], answers: dict[str, int]) -> Iterator[str]:
+def table(rows: Sequence[Peak], answers: dict[str, Prediction]) -> Iterator[str]:
     """What is printed."""
-    yield f"{'job':<22}{'measured':>15}{'predicted':>15}{'off':>10}"
+    yield f"{'job':<22}{'measured':>15}{'predicted':>15}{'off':>10}{'asked for':>17}"
     errors = []
     for row in rows:
         answer = answers.get(row.job.name)
         if answer is None:
             yield f"{row.job.name:<22}{row.settled:>15,}{'not run':>15}"
             continue
-        errors.append(100 * (answer / row.settled - 1))
-        yield f"{row.job.name:<22}{row.settled:>15,}{answer:>15,}{errors[-1]:>+9.3f} %"
+        errors.append(100 * (answer.allocated / row.settled - 1))
+        figures = f"{row.settled:>15,}{answer.allocated:>15,}{errors[-1]:>+9.3f} %{answer.requested:>16,}"
+        yield f"{row.job.name:<22}{figures}"
     if errors:
         within = sum(abs(error) <= TOLERANCE for error in errors)
         middle, worst = median(map(abs, errors)), max(errors, key=abs)
@@ -114,20 +127,21 @@ def table(rows: Sequence[Peak], answers: dict[str, int]) -> Iterator[str]:
         yield f"of {len(errors)} that were run: median {middle:.3f} %, worst {worst:+.3f} %"
 
 
-def kept(path: Path = KEPT) -> dict[str, int]:
-    """Name of a job → predicted peak, of earlier runs."""
+def kept(path: Path = KEPT) -> dict[str, Prediction]:
+    """Name of a job → predicted peaks, of earlier runs."""
     if not path.exists():
         return {}
     with path.open(encoding="utf-8", newline="") as file:
-        return {row["job"]: int(row["allocated_bytes"]) for row in csv.DictReader(file)}
+        rows = csv.DictReader(file)
+        return {row["job"]: Prediction(int(row["allocated_bytes"]), int(row["requested_bytes"])) for row in rows}
 
 
-def keep(answers: dict[str, int], path: Path = KEPT) -> None:
+def keep(answers: dict[str, Prediction], path: Path = KEPT) -> None:
     """Write all predictions."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["job", "allocated_bytes"])
-        writer.writerows(sorted(answers.items()))
+        writer.writerow(["job", "allocated_bytes", "requested_bytes"])
+        writer.writerows((name, *answer) for name, answer in sorted(answers.items()))
 
 
 def main() -> None:
@@ -148,7 +162,7 @@ def main() -> None:
             continue
         answers = {**kept(), job.name: answer}
         keep(answers)
-        print(f"{job.name}: {answer} ({time.perf_counter() - started:.0f} s)", file=sys.stderr, flush=True)
+        print(f"{job.name}: {answer.allocated} ({time.perf_counter() - started:.0f} s)", file=sys.stderr, flush=True)
     head = (
         f"{time.strftime('%Y-%m-%d')}, traced without a GPU by torch {version('torch')}, transformers "
         f"{version('transformers')}; measured on a GTX 1650 with torch 2.14.0 (siddddd17/ackaudit): settled peak of "

@@ -9,7 +9,7 @@ from them, and a tokenizer of the right size is made up, since none is part of i
 command line with ``memplan estimate`` before it; the configuration is the file of that commit. Rows up to June 2025
 are traced by torch 2.6, the release next to their nightlies: ``MEMPLAN_TORCH_2_6`` names a Python with it, with triton
 and with what torchtitan needs (tiktoken, tokenizers, tyro, torchdata, tomli, datasets, torchao 0.9, sentencepiece,
-tensorboard). Of the rows of March 2024, which are FSDP1's, one import is written otherwise (``RENAMED``).
+tensorboard). In the programs of March 2024 one import is written otherwise (``RENAMED``).
 
 The rows are not blind: selective checkpointing in compiled regions, a program's own options of the allocator and those
 of ROCm builds were repaired with them. Nothing was fitted, but one thing was chosen by the errors: the peaks of
@@ -78,6 +78,8 @@ class Row:
     """Does its source say what ran, and does that trace it? Where not, no interval rests on the run."""
     active: float | None = None
     """GiB in blocks that are live or held back by another stream, where its source says them."""
+    copies_on_stream: bool = False
+    """Is FSDP2 made to do what it did until torch 2.5 (``COPYING``)?"""
 
 
 _MARCH = "-m torchtitan.train --job.config_file ./torchtitan/models/llama/train_configs/llama3_8b.toml"
@@ -129,9 +131,12 @@ _EARLY_FSDP2 = replace(
     _FSDP1, name="8 H100, March 2024, full", commit="83c879f18763611bda68586c45f0082fd568d646", torch_is_said=False,
     published=0.3264 * _CARD, active=0.2392 * _CARD,
 )  # fmt: skip
-"""Until PyTorch's pull request 129721 (torch 2.5) what FSDP2 scatters was allocated on the stream of that collective:
-with that written back into torch 2.6, reserved is 0.5 and 1.2 % too little instead of 5.7 and 4.0."""
+"""Until PyTorch's pull request 129721 (torch 2.5) what FSDP2 scatters was allocated on the stream of that collective,
+where what computes cannot reuse it: their reserved bytes are of such a torch (``COPYING``)."""
 _BY_OP = f"{_LLAMA_2} --activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op"
+_EARLY_FSDP2_BY_OP = replace(
+    _EARLY_FSDP2, name="8 H100, March 2024, by op", program=_BY_OP, published=0.6251 * _CARD, active=0.5213 * _CARD
+)
 RENAMED = ("torchtrain/parallelisms/parallelize_llama.py",
     "from torch.utils.checkpoint import _pt2_selective_checkpoint_context_fn_gen, checkpoint\n",
     '''from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -145,15 +150,41 @@ def _pt2_selective_checkpoint_context_fn_gen(keeps):
     return create_selective_checkpoint_contexts(policy)
 ''')  # fmt: skip
 """File of torchtitan of March 2024, an import that no torch has had since 2.4, and what stands for it."""
+COPYING = '''
+
+import inspect
+from types import SimpleNamespace
+
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives as collectives
+from torch.distributed.fsdp._fully_shard import _fsdp_param_group as groups
+
+written = inspect.getsource(collectives.foreach_reduce)
+begin, end = map(written.index, ("    reduce_scatter_input = torch.empty(", "    all_reduce_input = None\\n"))
+copying = """
+    device_handle = _get_device_handle(device.type)
+    current_stream = device_handle.current_stream()
+    reduce_scatter_stream.wait_stream(current_stream)
+    with device_handle.stream(reduce_scatter_stream):
+        reduce_scatter_input = torch.empty((reduce_scatter_input_numel,), dtype=reduce_dtype, device=device)
+        foreach_reduce_scatter_copy_in(unsharded_grads, reduce_scatter_input, world_size)
+        current_stream.wait_stream(reduce_scatter_stream)
+        unsharded_grads.clear()
+"""
+exec(written[:begin] + copying + written[end:], vars(collectives))
+groups.foreach_reduce = collectives.foreach_reduce
+groups.ReduceScatterState = lambda _, event: SimpleNamespace(event=event)
+'''
+"""Behind torchtitan's file of March 2024, for torch 2.6: what is scattered is made on the stream of its collective, and
+goes when that was given to it (before pull request 129721)."""
 ROWS = (
     # torchtitan's pull request 165, whose parent's program is FSDP1's: Llama 2 7B, 8 x 2,048.
     _FSDP1,
     replace(_FSDP1, name="8 H100, FSDP1, by op", program=_BY_OP, published=0.6723 * _CARD, active=0.5298 * _CARD),
     # The commit itself, FSDP2's first.
     _EARLY_FSDP2,
-    replace(
-        _EARLY_FSDP2, name="8 H100, March 2024, by op", program=_BY_OP, published=0.6251 * _CARD, active=0.5213 * _CARD
-    ),
+    replace(_EARLY_FSDP2, name="the same, copied on stream", copies_on_stream=True),
+    _EARLY_FSDP2_BY_OP,
+    replace(_EARLY_FSDP2_BY_OP, name="the same by op, on stream", copies_on_stream=True),
     # torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 and 3.
     _EAGER,
     replace(_EAGER, name="8 H100, compiled", compiled=True, published=77.0),
@@ -193,7 +224,7 @@ def unpacked(repository: Path, commit: str, folder: Path, parts: Sequence[str]) 
     if not place.exists():
         there = [part for part in parts if _has(repository, commit, part)]
         archive = subprocess.run(["git", "-C", repository, "archive", commit, *there], check=True, capture_output=True)
-        place.mkdir()
+        place.mkdir(parents=True)
         subprocess.run(["tar", "x", "-C", place], input=archive.stdout, check=True)
     return place
 
@@ -250,7 +281,7 @@ def _has(repository: Path, commit: str, part: str) -> bool:
 
 
 def predicted(row: Row, place: Path, torchao: Path | None, mode: str) -> tuple[float, float, str]:
-    """Predicted reserved GiB, active ones (no less than what is asked for, or allocated), and the torch that traced.
+    """Predicted reserved GiB, those of them that are active at the peak, and the torch that traced.
 
     Raises:
         RuntimeError: The command failed.
@@ -271,8 +302,8 @@ def predicted(row: Row, place: Path, torchao: Path | None, mode: str) -> tuple[f
     if not done.stdout.strip():
         raise RuntimeError(done.stderr.strip()[-400:])
     answer = json.loads(done.stdout)
-    reserved, *parts = (answer["peak"][f"{figure}_bytes"] / GIB for figure in ("reserved", "requested", "allocated"))
-    return reserved, max(parts), answer["versions"]["torch"]
+    reserved = answer["peak"]["reserved_bytes"] / GIB
+    return reserved, reserved * (1 - answer["fragmentation"]["external"]), answer["versions"]["torch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,8 +329,12 @@ class Outcome:
 
 def outcome(row: Row, torchtitan: Path, torchao: Path, folder: Path) -> Outcome:
     """Predict a run in the mode of the allocator that its launcher sets, and in the other where that is not taken."""
-    place = unpacked(torchtitan, row.commit, folder, ("torchtitan", "torchtrain", "train.py", "train_configs"))
+    parts = ("torchtitan", "torchtrain", "train.py", "train_configs")
+    place = unpacked(torchtitan, row.commit, folder / ("changed" if row.copies_on_stream else "."), parts)
     make_tokenizers(place)
+    file = place / RENAMED[0]
+    if row.copies_on_stream and not file.read_text().endswith(COPYING):
+        file.write_text(file.read_text() + COPYING)
     library = unpacked(torchao, row.torchao, folder, ("torchao", "version.txt")) if row.torchao else None
     if library:
         make_package(library)
@@ -329,7 +364,8 @@ def line(done: Outcome) -> str:
 def summary(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """How far off the runs of each kind are."""
     for compiled, name in ((False, "eager"), (True, "compiled")):
-        errors = [abs(done.off) for done in outcomes if done.found and done.row.compiled == compiled]
+        as_they_are = [done for done in outcomes if done.found and not done.row.copies_on_stream]
+        errors = [abs(done.off) for done in as_they_are if done.row.compiled == compiled]
         if errors:
             yield f"{name}: {len(errors)} rows, median {median(errors):.2f} %, worst {max(errors):.2f} %"
 

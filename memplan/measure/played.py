@@ -72,13 +72,19 @@ def play_idle(measured: Measured, profile: GpuProfile) -> Measured:
         for storage in trace.storages
         if storage.most_bytes is not None or trace.ops[storage.birth].phase == "optimizer"
     }
+
+    def idle(stream: RequestStream) -> MemoryProfile:
+        return _replay(stream, context_of(profile, trace), measured.policy, repeats=_repeats(trace, stream))
+
     stream = resized(measured.stream, nothing)
-    memory = _replay(stream, context_of(profile, trace), measured.policy, repeats=_repeats(trace, stream))
+    memory = at_once = idle(stream)
+    if measured.traced is not measured.lifetimes:
+        at_once = idle(resized(request_stream(measured.traced.trace), nothing))
     return replace(
         measured,
         stream=stream,
         memory=memory,
-        allocated=memory.peak_allocated,
+        allocated=at_once.peak_allocated,
         least=memory,
         needed=memory,
         most=memory,

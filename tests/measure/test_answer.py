@@ -13,10 +13,12 @@ from memplan.hardware.catalog import load_profile
 from memplan.job.options import OPTIONS
 from memplan.job.spec import JobSpec
 from memplan.job.target import parse_target
+from memplan.lifetime.build import build_lifetimes
 from memplan.measure.advice import Attempt, TimedEstimate, advise
 from memplan.measure.answer import judge
 from memplan.measure.local import estimate_here
 from memplan.measure.measurer import trace_for
+from memplan.measure.played import play_idle, play_on_device
 from memplan.measure.records import Verdict
 from memplan.replay.policy import AllocatorPolicy
 from memplan.replay.records import MemoryProfile
@@ -96,6 +98,8 @@ def test_offloaded_blocks_come_back_late(spec: JobSpec, tmp_path: Path) -> None:
     late, at_once = (play(request_stream(each)) for each in (as_run(trace), trace))
     assert answer.peak.allocated_bytes == at_once.peak_allocated < late.peak_allocated
     assert answer.peak.reserved_bytes == late.peak_reserved > at_once.peak_reserved
+    idle = play_idle(play_on_device(build_lifetimes(trace), load_profile("h100-80g")), load_profile("h100-80g"))
+    assert idle.allocated < idle.memory.peak_allocated < late.peak_allocated
     (answer,) = estimate_here(job, [load_profile("cpu")], advice=False)
     assert HELD_BACK not in answer.assumptions
 
