@@ -32,6 +32,8 @@ def model_that_joins() -> nn.Module:
     told["environment"] = os.environ["RANK"], os.environ["WORLD_SIZE"]
     group = dist.new_group([0, 1], backend="nccl")
     told["group"] = dist.get_world_size(group) if dist.get_rank() < 2 else None
+    told["gathered"] = gathered = [None] * dist.get_world_size()
+    dist.gather_object(dist.get_rank(), gathered, dst=1)
     dist.barrier()
     return Net()
 
@@ -39,7 +41,7 @@ def model_that_joins() -> nn.Module:
 def test_code_that_joins_a_process_group_finds_itself_in_it() -> None:
     job = spec(parallel=parse_parallel("ddp=4"), batch_size=2)
     trace_job(lambda: source(model_that_joins, rows), job, GPU, rank=1)
-    assert told == {"rank": 1, "ranks": 4, "environment": ("1", "4"), "group": 2}
+    assert told == {"rank": 1, "ranks": 4, "environment": ("1", "4"), "group": 2, "gathered": [1] * 4}
     assert not dist.is_initialized()
     assert "RANK" not in os.environ
 
