@@ -74,7 +74,7 @@ def test_the_first_line_says_the_verdict_and_the_peak() -> None:
 
 
 def test_what_runs_out_ends_with_a_change_that_fits_or_the_command_that_looks_for_one() -> None:
-    """Another model is no such change."""
+    """Another model is no such change, nor are shorter texts."""
     hopeless = replace(OOM, advice=tuple(advice for advice in OOM.advice if advice.device_bytes > A100.usable_bytes))
     command = "memplan recommend 'my model.py' --batch-size 8 --lora r=16,alpha=32 --gpu a100-40g --seq-len 4096"
     for width in (60, 80, 100):
@@ -84,8 +84,9 @@ def test_what_runs_out_ends_with_a_change_that_fits_or_the_command_that_looks_fo
         assert shlex.split(" ".join(typed)) == shlex.split(command)
     assert "search" not in "\n".join(plain([OOM], commands={"a100-40g": command}))
     assert "search" not in "\n".join(plain([hopeless]))
-    smaller = replace(OOM, advice=(Advice(change="half the layers: n_layer 6", device_bytes=GIB, slowdown=-0.5),))
-    assert "search" in "\n".join(plain([smaller], commands={"a100-40g": command}))
+    for change in ("half the layers: n_layer 6", "--seq-len 815"):
+        other = replace(OOM, advice=(Advice(change=change, device_bytes=GIB, slowdown=-0.5),))
+        assert "search" in "\n".join(plain([other], commands={"a100-40g": command}))
     longer = f"memplan recommend {'long' * 30}.py"
     assert "with the same words" in "\n".join(plain([hopeless], commands={"a100-40g": longer}))
 

@@ -43,7 +43,7 @@ def verdict_lines(estimates: Sequence[Estimate], width: int, commands: Mapping[s
         lines += [_advice_line(advice, estimate, width) for advice in estimate.advice[:ADVICE_SHOWN]]
         if estimate.verdict is Verdict.UNKNOWN:
             lines += [Text(f"  because  {shorten(reason, width - 11)}") for reason in estimate.not_modelled[:1]]
-        if estimate.verdict is Verdict.OOM and not any(_keeps_model(advice, estimate) for advice in estimate.advice):
+        if estimate.verdict is Verdict.OOM and not any(_keeps_job(advice, estimate) for advice in estimate.advice):
             lines += _next_lines(commands.get(estimate.gpu.name, ""), width)
     return [*lines, *cheapest_lines(estimates, width)]
 
@@ -101,9 +101,9 @@ def _makes_fit(advice: Advice, estimate: Estimate) -> bool:
     return advice.device_bytes <= estimate.gpu.usable_bytes
 
 
-def _keeps_model(advice: Advice, estimate: Estimate) -> bool:
-    """Does an option make it fit? Half the layers fit, too, but a search is what people try before another model."""
-    return advice.change.startswith("--") and _makes_fit(advice, estimate)
+def _keeps_job(advice: Advice, estimate: Estimate) -> bool:
+    """Does it fit with the same model and data? A search is what people try before half the layers, or shorter texts."""
+    return advice.change.startswith("--") and not advice.change.startswith("--seq-len") and _makes_fit(advice, estimate)
 
 
 def _next_lines(command: str, width: int) -> list[Text]:
