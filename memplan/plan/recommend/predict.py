@@ -2,8 +2,8 @@
 
 peak = most of any phase: bytes by category of the traced relative, times what each further change leaves of them
 
-The relative has the most of the changes; a further change does what it did where two traces differ by it alone, else
-what such a change usually does (``memplan.plan.recommend.guesses``).
+The relative has the most of the changes; a further change does what it did where two traces differ by it alone, in the
+likest company, else what such a change usually does (``memplan.plan.recommend.guesses``).
 """
 
 from collections.abc import Callable, Mapping
@@ -97,7 +97,7 @@ class Predictor:
         texts = frozenset(change.text for change in combination.changes)
         nearest = max((each for each in self._known if each <= texts), key=len)
         known = min(self._known[nearest], key=lambda each: abs(each.spec.batch_size - spec.batch_size))
-        effects = [self._effect(change) for change in combination.changes if change.text not in nearest]
+        effects = [self._effect(change, texts) for change in combination.changes if change.text not in nearest]
         # What one change adds, another may take a share of: a peak that moves finds more gradients, of half the bytes.
         effects.sort(key=lambda effect: effect.guessed)
         most = max(
@@ -117,12 +117,16 @@ class Predictor:
         pairs = zip(candidate.changes, candidate.groups, strict=True)
         return frozenset(text for text, group in pairs if group != "split" and text not in self._given.changes)
 
-    def _effect(self, change: JobChange) -> Effect:
-        for texts, found in self._known.items():
-            without = self._known.get(texts - {change.text})
-            if change.text in texts and without:
-                return _measured(without[0], found[0])
-        return _guessed(change, self._given.spec)
+    def _effect(self, change: JobChange, among: Texts) -> Effect:
+        """The effect of a change: of those that were seen the one in the likest company, for one may depend on another.
+
+        The host updates what is offloaded, and there a fused update saves far more than on a device.
+        """
+        seen = [each for each in self._known if change.text in each and each - {change.text} in self._known]
+        if not seen:
+            return _guessed(change, self._given.spec)
+        likest = max(seen, key=lambda each: (len(each & among), -len(each - among)))
+        return _measured(self._known[likest - {change.text}][0], self._known[likest][0])
 
 
 def resized(peaks: Peaks, before: JobSpec, after: JobSpec) -> Peaks:

@@ -92,6 +92,17 @@ def test_what_a_change_did_is_seen_wherever_two_traces_differ_by_it() -> None:
     assert predictor.predict(_way("--optimizer adamw-8bit")).device_bytes == 31 * GIB
 
 
+def test_a_change_is_taken_to_do_what_it_did_in_the_likest_company() -> None:
+    alone = _outcome(_peaks(30.0 * GIB, 10.0 * GIB), "--optimizer adamw-8bit")
+    seen = _outcome(_peaks(3.0 * GIB, 10.0 * GIB), "--checkpoint full")
+    both = _outcome(_peaks(3.0 * GIB, 1.0 * GIB), "--checkpoint full", "--optimizer adamw-8bit")
+    parts = _outcome(_peaks(2.0 * GIB, 10.0 * GIB), "--checkpoint full", "--loss-chunks 8")
+    given = _outcome(_peaks(30.0 * GIB, 10.0 * GIB))
+    way = _way("--checkpoint full", "--loss-chunks 8", "--optimizer adamw-8bit")
+    for order in ((given, parts, seen, alone, both), (given, parts, seen, both, alone)):
+        assert _predictor(*order).predict(way).device_bytes == 3 * GIB
+
+
 def test_what_failed_is_not_tried_with_more() -> None:
     failed = not_traced(with_changes(GIVEN, [CHANGES["--loss-chunks 8"]]), "no logits")
     bounds = Bounds(load_profile("rtx-3060"))
