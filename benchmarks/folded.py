@@ -44,6 +44,10 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "fsdp=8": {"parallel": parse_parallel("fsdp=8"), "checkpoint": "full"},
     "tp=2": {"parallel": parse_parallel("tp=2")},
     "clip": {"clip_grad_norm": 1.0},
+    "fsdp clip": {"parallel": parse_parallel("fsdp=8"), "clip_grad_norm": 1.0, "precision": "bf16-mixed"},
+    "tp clip": {"parallel": parse_parallel("fsdp=4,tp=2"), "clip_grad_norm": 1.0, "checkpoint": "full"},
+    "cp clip": {"parallel": parse_parallel("fsdp=4,cp=2"), "clip_grad_norm": 1.0},
+    "hsdp clip": {"parallel": parse_parallel("hsdp=2x4"), "clip_grad_norm": 1.0},
     "trainer": {"loop": "trainer"},
     "inference": {"mode": "inference"},
 }

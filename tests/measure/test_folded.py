@@ -9,6 +9,7 @@ from torch import nn
 
 from memplan.hardware.catalog import load_profile
 from memplan.job.adapters import Lora
+from memplan.job.parallel import parse_parallel
 from memplan.job.source import Depth, ModelSource
 from memplan.job.spec import JobSpec, PresetTarget
 from memplan.measure.folded import depths_to_trace, folded_trace
@@ -91,8 +92,11 @@ def bare(trace: Trace) -> Trace:
         pytest.param("h100-80g", {"optimizer_in_backward": True}, marks=pytest.mark.slow),
         ("h100-80g", {"mode": "inference"}),
         ("h100-80g", {"clip_grad_norm": 1.0}),
+        # Ranks add up the norms of their shards: what is made of the stack of norms grows with it.
+        ("h100-80g", {"clip_grad_norm": 1.0, "parallel": parse_parallel("fsdp=4")}),
     ],
 )
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
 def test_a_folded_trace_is_the_whole_one(fold_of: Fold, gpu: str, changes: dict[str, object]) -> None:
     spec = replace(SPEC, **changes)  # type: ignore[arg-type]
     trace = fold_of(spec, source(), gpu)

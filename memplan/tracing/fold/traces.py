@@ -83,7 +83,7 @@ def _facts(trace: Trace, words: Vocabulary) -> Iterator[Token]:
 
 def _run(trace: Trace, words: Vocabulary) -> Iterator[Token]:
     """Ops and events as they came: an event follows the op that it names."""
-    born = [_birth(storage, words, _growing(storage, trace.ops)) for storage in trace.storages]
+    born = [_birth(*each, words) for each in zip(trace.storages, _growing(trace), strict=True)]
     refer = {kind: [words.number(kind, word) for word, _ in born] for kind in _REFERENCES}
     marks = _marks(trace, words)
     done, events = 0, trace.events
@@ -126,13 +126,24 @@ def _is_small(stream: TokenStream, number: int, word: Word) -> bool:
     return bool((sizes <= MOST_STACKED).all())
 
 
-def _growing(storage: Storage, ops: Sequence[Op]) -> str:
-    """The op by which a storage grows with the number of tensors; empty: it does not, or has an upper end."""
-    name = ops[storage.birth].name if ops and storage.most_bytes is None else ""
-    return "" if name not in GROWING or (name == _STACK and storage.nbytes > MOST_STACKED) else name
+def _growing(trace: Trace) -> list[str]:
+    """The op by which each storage grows with the number of tensors; empty: it does not, or has an upper end."""
+    found: list[str] = []
+    for storage in trace.storages:
+        op = trace.ops[storage.birth] if trace.ops and storage.most_bytes is None else None
+        name = "" if op is None else op.name if op.name in GROWING else _passed_on(storage, op, trace, found)
+        found.append("" if name == _STACK and storage.nbytes > MOST_STACKED else name)
+    return found
 
 
-def _birth(storage: Storage, words: Vocabulary, growing: str) -> Token:
+def _passed_on(storage: Storage, op: Op, trace: Trace, growing: Sequence[str]) -> str:
+    """What is as large as the stack that it is made of grows with it: norms that ranks add up, and their powers."""
+    source = op.reads[0] if len(op.reads) == 1 and storage.id in op.writes else storage.id
+    is_stack = source < storage.id and growing[source] == _STACK
+    return _STACK if is_stack and trace.storages[source].nbytes == storage.nbytes else ""
+
+
+def _birth(storage: Storage, growing: str, words: Vocabulary) -> Token:
     name, numbers = taken_apart(storage.name)
     size, by_line = (growing, (storage.nbytes,)) if growing else (storage.nbytes, ())
     kind = (size, storage.place, storage.role, storage.stream, storage.most_bytes, storage.spare)
