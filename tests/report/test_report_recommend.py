@@ -111,6 +111,7 @@ def test_that_nothing_fits_is_said() -> None:
     [
         ("best", 0.0, "✓ BEST (proved)  20.00 GiB"),
         ("best_of_proved", 0.0301, "3 of 12, at most 3.1 % from the best"),
+        ("best_of_proved", 690.85, "✓ BEST OF WHAT WAS PROVED  20.00 GiB  6.67 samples/s\n  3 of 12\n"),
         ("best_of_proved", None, "✓ BEST OF WHAT WAS PROVED  20.00 GiB  6.67 samples/s\n  3 of 12\n"),
     ],
 )

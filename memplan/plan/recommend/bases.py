@@ -31,6 +31,8 @@ _PLACE = {group: place for place, group in enumerate(ORDER)}
 def bases(spec: JobSpec, search: Search) -> tuple[Candidate, ...]:
     """The job as given, on all ranks; where nobody said how, with one state that all share, and with copies of it.
 
+    Where there are fewer samples than ranks, layouts whose ranks share layers stand in their place.
+
     Raises:
         UsageError: The ranks of ``--parallel`` are not those of ``--gpus``, or cannot share the global batch; or no way
             that may be recommended can be written for all that ``--emit`` names.
@@ -56,9 +58,13 @@ def _bases(spec: JobSpec, search: Search) -> Iterator[Candidate]:
 
 
 def _layouts(spec: JobSpec, search: Search) -> list[Parallel]:
-    """Return the layouts that can be written; all where none can."""
+    """Return the layouts that can be written, of few samples those that can share them; all where none can."""
     known = layouts(search.gpus)
-    return [each for each in known if search.refusal(replace(spec, parallel=each)) is None] or list(known)
+    written = [each for each in known if search.refusal(replace(spec, parallel=each)) is None] or list(known)
+    batch = search.target_batch or search.gpus
+    if batch >= search.gpus:
+        return written
+    return [each for each in written if batch % shares(each) == 0] or written
 
 
 def _with_target(spec: JobSpec, search: Search) -> JobSpec:

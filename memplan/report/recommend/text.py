@@ -34,6 +34,8 @@ from memplan.units import format_bytes
 
 SHOWN = 8
 """Rows of the ranking, and of what lost; JSON has all."""
+VAGUE = 10.0
+"""A gap that is worth no words: the best might be eleven times as good."""
 NOT_ALLOWED = "* changes the numerics: only with --allow"
 """What a star means."""
 FIGURE_CELLS = 11
@@ -98,12 +100,18 @@ def ending_words(answer: Recommendation) -> str:
         case "best":
             return "BEST (proved)"
         case "best_of_proved":
-            far = "" if proof.gap is None else f", at most {math.ceil(1000 * proof.gap) / 10:.1f} % from the best"
-            return f"BEST OF WHAT WAS PROVED  {count}{far}"
+            return f"BEST OF WHAT WAS PROVED  {count}{_gap_words(proof.gap)}"
         case "nothing_fits":
             return f"NOTHING FITS (proved)  {_least_words(answer)}"
         case "not_found":
             return f"NOT FOUND  in {count}"
+
+
+def _gap_words(gap: float | None) -> str:
+    """How much better the best may be; nothing where a bound says next to nothing."""
+    if gap is None or gap >= VAGUE:
+        return ""
+    return f", at most {math.ceil(1000 * gap) / 10:.1f} % from the best"
 
 
 def _least_words(answer: Recommendation) -> str:

@@ -141,6 +141,14 @@ def test_a_target_batch_is_met_on_all_ranks() -> None:
         bases(JOB, Search(target_batch=10, gpus=4))
 
 
+def test_fewer_samples_than_ranks_are_shared_by_ranks_that_share_layers() -> None:
+    found = [each.spec for each in bases(replace(JOB, batch_size=2), Search(target_batch=32, gpus=128))]
+    assert [str(each.parallel) for each in found] == ["fsdp=16,tp=8", "fsdp=32,tp=4"]
+    assert [each.batch_size * each.parallel.data_ranks for each in found] == [32, 32]
+    with pytest.raises(UsageError, match="evenly"):
+        bases(JOB, Search(target_batch=5, gpus=16))
+
+
 def test_ranks_that_were_typed_must_be_those_of_the_gpus() -> None:
     typed = replace(JOB, parallel=Parallel(data="fsdp2", shards=4))
     assert [each.spec.parallel for each in bases(typed, Search(gpus=4))] == [typed.parallel]
