@@ -87,13 +87,15 @@ class Rates:
 
 
 SILENT = ("aten._foreach_", "aten._fused_")
-"""Ops on lists, which return nothing where they work in place: ``bytes_moved`` then has what they read alone."""
+"""Ops on lists, which return nothing where they work in place: ``bytes_moved`` then has what they are given alone."""
+_COPY = "aten._foreach_copy_"
+"""Does not read what it writes, which it is given: nothing is missing."""
 
 
 def written_silently(op: Op, storages: Sequence[Storage]) -> int:
     """Bytes that an op writes in place without returning them; no more than it reads, where it is told of views."""
     packet = op.name.rpartition(".")[0]
-    if not (op.name.startswith(SILENT) and packet.endswith("_")):
+    if packet == _COPY or not (op.name.startswith(SILENT) and packet.endswith("_")):
         return 0
     return min(op.bytes_moved, sum(storages[each].nbytes for each in {*op.writes}))
 

@@ -149,6 +149,15 @@ def test_an_update_on_the_host_comes_after_the_passes_of_the_same_layout(known: 
     assert _of([again, plain]).least_seconds(other) >= again.evaluated.time.passes + update
 
 
+def test_shards_from_the_host_are_cast_and_gathered_as_those_of_the_device(known: list[Evaluation]) -> None:
+    """A copy into lists does not read what it writes: one by one its parts take as long."""
+    mixed = replace(known[0].candidate.spec, precision="bf16-mixed", clip_grad_norm=1.0)
+    found = [_traced(mixed, parse_parallel(layout), {}) for layout in ("fsdp=16", "fsdp=16,offload=yes")]
+    _of(found)
+    device, host = (each.evaluated.time for each in found if each.evaluated is not None)
+    assert host.compute == pytest.approx(device.compute - device.optimizer, rel=1e-9)
+
+
 def test_activations_of_a_layout_are_there_however_it_updates(known: list[Evaluation]) -> None:
     plain, other = _one(known, "fsdp=8,tp=2"), _one(known, "fsdp=8,tp=2", optimizer_in_backward=True)
     assert _of([plain]).least_bytes(other.candidate) >= plain.floor.activations > 0
