@@ -5,8 +5,10 @@ program may do something else with others.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
+from memplan.job.parallel import DataParallel
 from memplan.job.spec import JobSpec
 from memplan.plan.recommend.evaluate import Evaluation
 from memplan.plan.recommend.floors import MemoryFloor
@@ -26,6 +28,11 @@ SPREAD = (*BOTH, "parallel")
 SAVED = (*SPLIT, *UPDATE, "parallel")
 LAYOUT = (*SPLIT, "parallel")
 LOSS = ("loss_chunks",)
+CASTING: Mapping[DataParallel, str] = {
+    "none": "autocast", "ddp": "autocast", "fsdp1": "fsdp1", "fsdp2": "fsdp2",
+    "zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed",
+}  # fmt: skip
+"""Who casts in mixed precision. Autocast leaves residuals in fp32 that weights in half do not."""
 _FREE = (ADDING, PASSES, SIZES, BOTH, SPREAD, SAVED, LAYOUT, LOSS)
 
 
@@ -136,7 +143,7 @@ class KnownWays:
         alike = [each for each in self.alike_but(spec, SPREAD) if self.may_tell(each.spec, spec)]
         # Layers that ranks share are known by one stage of them, or by whole ones.
         plain = [each for each in alike if degree(each.spec.parallel) in (1, _stage(each.spec, spec))]
-        return [each for each in plain if each.has_batch_of(candidate)]
+        return [each for each in plain if each.has_batch_of(candidate) and _casts_alike(each.spec, spec)]
 
     def _on_device(self, spec: JobSpec) -> JobSpec:
         """The same with shards that stay on the device."""
@@ -168,6 +175,11 @@ class KnownWays:
         # Logits that are made again need not come back from the host, either.
         adds = plain.loss_chunks == 1 and not plain.offload_activations
         return plain.loss_chunks == spec.loss_chunks or (adds and self._is_loss_cut)
+
+
+def _casts_alike(one: JobSpec, other: JobSpec) -> bool:
+    """Do two ways of one precision compute in the same types?"""
+    return not one.precision.endswith("-mixed") or CASTING[one.parallel.data] == CASTING[other.parallel.data]
 
 
 def _stage(known: JobSpec, spec: JobSpec) -> int:

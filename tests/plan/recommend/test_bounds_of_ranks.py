@@ -149,6 +149,15 @@ def test_an_update_on_the_host_comes_after_the_passes_of_the_same_layout(known: 
     assert _of([again, plain]).least_seconds(other) >= again.evaluated.time.passes + update
 
 
+def test_what_autocast_leaves_in_fp32_says_nothing_of_weights_in_half(known: list[Evaluation]) -> None:
+    mixed = replace(known[0].candidate.spec, precision="bf16-mixed")
+    copies, shards = (_traced(mixed, parse_parallel(layout), {}) for layout in ("ddp=16", "fsdp=16"))
+    assert copies.floor.sample_seconds > shards.floor.sample_seconds
+    bounds = _of([copies])
+    assert bounds.least_seconds(shards.candidate) < copies.floor.sample_seconds
+    assert _of([shards]).least_seconds(copies.candidate) < shards.floor.sample_seconds
+
+
 def test_shards_from_the_host_are_cast_and_gathered_as_those_of_the_device(known: list[Evaluation]) -> None:
     """A copy into lists does not read what it writes: one by one its parts take as long."""
     mixed = replace(known[0].candidate.spec, precision="bf16-mixed", clip_grad_norm=1.0)
