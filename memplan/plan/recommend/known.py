@@ -28,11 +28,13 @@ SPREAD = (*BOTH, "parallel")
 SAVED = (*SPLIT, *UPDATE, "parallel")
 LAYOUT = (*SPLIT, "parallel")
 LOSS = ("loss_chunks",)
+DEEPSPEED = "deepspeed"
 CASTING: Mapping[DataParallel, str] = {
     "none": "autocast", "ddp": "autocast", "fsdp1": "fsdp1", "fsdp2": "fsdp2",
-    "zero1": "deepspeed", "zero2": "deepspeed", "zero3": "deepspeed",
+    "zero1": DEEPSPEED, "zero2": DEEPSPEED, "zero3": DEEPSPEED,
 }  # fmt: skip
-"""Who casts in mixed precision. Autocast leaves residuals in fp32 that weights in half do not."""
+"""Who casts in mixed precision: autocast leaves residuals in fp32 that weights in half do not. In any half precision
+DeepSpeed casts what others leave as it is, adapters in fp32 among it."""
 _FREE = (ADDING, PASSES, SIZES, BOTH, SPREAD, SAVED, LAYOUT, LOSS)
 
 
@@ -179,7 +181,10 @@ class KnownWays:
 
 def _casts_alike(one: JobSpec, other: JobSpec) -> bool:
     """Do two ways of one precision compute in the same types?"""
-    return not one.precision.endswith("-mixed") or CASTING[one.parallel.data] == CASTING[other.parallel.data]
+    kinds = {CASTING[each.parallel.data] for each in (one, other)}
+    if one.precision.endswith("-mixed") or DEEPSPEED in kinds:
+        return len(kinds) == 1 or one.precision == "fp32"
+    return True
 
 
 def _stage(known: JobSpec, spec: JobSpec) -> int:

@@ -158,6 +158,13 @@ def test_what_autocast_leaves_in_fp32_says_nothing_of_weights_in_half(known: lis
     assert _of([shards]).least_seconds(copies.candidate) < shards.floor.sample_seconds
 
 
+def test_what_deepspeed_casts_computes_no_longer_than_its_products(known: list[Evaluation]) -> None:
+    """Adapters stay in fp32 elsewhere."""
+    plain = _one(known, "fsdp=16")
+    zero = replace(plain.candidate, spec=replace(plain.candidate.spec, parallel=parse_parallel("zero1=16")))
+    assert 0 < _of([plain]).least_seconds(zero) < plain.floor.sample_seconds
+
+
 def test_shards_from_the_host_are_cast_and_gathered_as_those_of_the_device(known: list[Evaluation]) -> None:
     """A copy into lists does not read what it writes: one by one its parts take as long."""
     mixed = replace(known[0].candidate.spec, precision="bf16-mixed", clip_grad_norm=1.0)
