@@ -102,7 +102,7 @@ def _makes_fit(advice: Advice, estimate: Estimate) -> bool:
 
 
 def _keeps_job(advice: Advice, estimate: Estimate) -> bool:
-    """Does it fit with the same model and data? A search is what people try before half the layers, or shorter texts."""
+    """Does it fit with the same model and data? A search is tried before half the layers, or shorter texts."""
     return advice.change.startswith("--") and not advice.change.startswith("--seq-len") and _makes_fit(advice, estimate)
 
 

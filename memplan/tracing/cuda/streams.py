@@ -154,7 +154,8 @@ class Stream:
         self._streams.synchronize()
 
     def query(self) -> bool:
-        """All work is done."""
+        """All work is done: who is told so has waited."""
+        self._streams.synchronize()
         return True
 
     def record_event(self, event: "CudaEvent | None" = None) -> "CudaEvent":
@@ -184,7 +185,8 @@ class CudaEvent:
         self._streams.ledger.wait(self._moment)
 
     def query(self) -> bool:
-        """All work is done."""
+        """All work before it is done: who is told so has waited."""
+        self._streams.ledger.wait(self._moment)
         return True
 
     def elapsed_time(self, end_event: object) -> float:

@@ -159,7 +159,7 @@ def test_streams_of_the_users_own_are_recorded() -> None:
     assert {storage.stream for storage in trace.storages} == {0, 1, 2}
 
 
-@pytest.mark.parametrize("waits", ["", "synchronize", "event"])
+@pytest.mark.parametrize("waits", ["", "synchronize", "event", "event query", "stream query"])
 def test_a_shared_block_pends_until_the_host_waits_for_what_came_before_its_free(waits: str) -> None:
     class Shared(OnStreams):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -177,6 +177,10 @@ def test_a_shared_block_pends_until_the_host_waits_for_what_came_before_its_free
                 torch.cuda.synchronize()
             elif waits == "event":
                 late.synchronize()
+            elif waits == "event query":
+                assert late.query()
+            elif waits == "stream query":
+                assert torch.cuda.current_stream().query()
             out: torch.Tensor = self.inner(x).sum()
             return out
 
