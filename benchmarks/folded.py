@@ -41,6 +41,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "full": {"checkpoint": "full"},
     "mixed": {"precision": "bf16-mixed", "grad_accum": 4, "optimizer_impl": "fused"},
     "lora": {"lora": parse_lora("r=16")},
+    "qlora": {"lora": parse_lora("r=16"), "quantize": "nf4"},
+    "8-bit": {"optimizer": "adamw-8bit", "loss_chunks": 8, "offload_activations": True},
     "fsdp=8": {"parallel": parse_parallel("fsdp=8"), "checkpoint": "full"},
     "tp=2": {"parallel": parse_parallel("tp=2")},
     "clip": {"clip_grad_norm": 1.0},
@@ -69,7 +71,8 @@ def answered(spec: JobSpec) -> tuple[str, Trace, float]:
         content = ESTIMATE.plain(compose(spec, profile, measurer.measure(spec, profile)))
     del content["timings"]
     content["trace"].pop("folded", None)
-    bare = replace(trace, graph=None, constants={}, trace_seconds=0.0, folded=None)
+    # In what most is computed goes by depth, and is asked of programs alone, which are not folded.
+    bare = replace(trace, graph=None, constants={}, trace_seconds=0.0, folded=None, computes_in="fp32")
     return json.dumps(content, sort_keys=True), replace(bare, folded=trace.folded), seconds
 
 

@@ -19,12 +19,17 @@ def text(rows: Sequence[Row]) -> str:
     return "\n".join([*head(), "", *lines(rows), "", *conclusion(rows), ""])
 
 
-def head() -> Iterator[str]:
-    """What ran, and what columns mean."""
+def machine() -> Iterator[str]:
+    """What ran."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     releases = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft", "memplan"))
     yield f"{time.strftime('%Y-%m-%d')}, {platform.machine()} without a GPU, {os.cpu_count()} cores (load {load}),"
     yield f"Python {platform.python_version()}, {releases}"
+
+
+def head() -> Iterator[str]:
+    """What ran, and what columns mean."""
+    yield from machine()
     yield "predicted: device bytes in the setup that recommend wrote. loaded: by the framework's own reader, which"
     yield "understood what the setup says. again: device bytes of the emitted file in a fresh process. equal: device,"
     yield "reserved and allocated bytes, all three to the byte. beside: options that the file has no word for."

@@ -26,12 +26,19 @@ METHODS_OTHERWISE = "the same table, if those of the A6000 did not checkpoint"
 EIGHT = "the same table (Llama 3.1 70B, 2 x 2048, bf16, eight A100, compiled); its figures are of all eight"
 CHUNKS = 8
 """``num_output_chunks``."""
+_MLP = ("gate_proj", "up_proj", "down_proj")
 _LORA = Lora(rank=8, alpha=16.0, targets=("q_proj", "v_proj"), prepare=False)
-"""torchtune's default of its lora_finetune_single_device configurations."""
+"""llama3_1/8B_lora_single_device @30b8519e8."""
+_QLORA = replace(_LORA, targets=("q_proj", "k_proj", "v_proj", "o_proj", *_MLP))
+"""llama3_1/8B_qlora_single_device @30b8519e8."""
+_LORA_SEVENTY = Lora(rank=16, alpha=32.0, targets=("q_proj", "k_proj", "v_proj"), prepare=False)
+"""llama3_1/70B_lora @30b8519e8."""
+_LORA_THREE = Lora(rank=64, alpha=128.0, targets=("q_proj", "v_proj", "o_proj", *_MLP), prepare=False)
+"""llama3_2/3B_lora_single_device and 3B_qlora_single_device @1814feb17."""
 
 _THREE = JobSpec(target=PresetTarget(name="llama-3.2-3b"), batch_size=2, seq_len=4096, precision="bf16")
 _SAVING = replace(_THREE, checkpoint="full")
-_ADAPTED = replace(_SAVING, lora=_LORA, offload_activations=True)
+_ADAPTED = replace(_SAVING, lora=_LORA_THREE, offload_activations=True)
 _EIGHT = JobSpec(target=PresetTarget(name="llama-3.1-8b"), batch_size=2, seq_len=2048, precision="bf16")
 _FULL = replace(_EIGHT, optimizer="paged-adamw-8bit", optimizer_in_backward=True)
 _SEVENTY = JobSpec(
@@ -102,7 +109,7 @@ def _methods(table: str, *, a6000: str) -> Iterator[Row]:
     yield large(name="full, A6000", spec=replace(_FULL, checkpoint=a6000), gib=37.4, tokens_per_second=2579)
     yield small(name="LoRA, 4090", spec=replace(adapted, checkpoint="full"), gib=16.2, tokens_per_second=3083)
     yield large(name="LoRA, A6000", spec=replace(adapted, checkpoint=a6000), gib=30.3, tokens_per_second=4699)
-    quantised = replace(adapted, checkpoint="full", quantize="nf4")
+    quantised = replace(_EIGHT, lora=_QLORA, checkpoint="full", quantize="nf4")
     yield small(name="QLoRA, 4090", spec=quantised, gib=7.4, tokens_per_second=2413)
 
 
@@ -111,4 +118,4 @@ def sharded_rows() -> Iterator[Row]:
     eight = partial(Row, table=EIGHT, gpu="a100-80g", change=chunked)
     offloaded = replace(_SEVENTY, parallel=replace(_SEVENTY.parallel, offload=True), optimizer_impl="fused")
     yield eight(name="full, states on the host", spec=offloaded, gib=13.9, tokens_per_second=1568 / 8)
-    yield eight(name="LoRA", spec=replace(_SEVENTY, lora=_LORA), gib=27.6, tokens_per_second=3497 / 8)
+    yield eight(name="LoRA", spec=replace(_SEVENTY, lora=_LORA_SEVENTY), gib=27.6, tokens_per_second=3497 / 8)
