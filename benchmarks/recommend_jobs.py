@@ -37,7 +37,7 @@ def main() -> None:
     given = parser.parse_args()
     chosen = [job for job in JOBS if not given.only or job.name.startswith(tuple(given.only))]
     if given.begun:
-        chosen = [job for job in chosen if (folder_of(job, given.work) / "search.json").exists()]
+        chosen = [job for job in chosen if (folder_of(job.name, given.work) / "search.json").exists()]
     done: list[Row] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for job in chosen:

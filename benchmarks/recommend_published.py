@@ -18,6 +18,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from recommended.compare import Compared, compared
 from recommended.published import published
 from recommended.published_report import lines, text
+from recommended.rows import folder_of
 
 RESULTS = Path(__file__).parent / "results" / "recommend_published.txt"
 
@@ -34,7 +35,7 @@ def main() -> None:
     for run in published():
         if given.only and not run.name.startswith(tuple(given.only)):
             continue
-        folder = given.work.resolve() / "".join(letter if letter.isalnum() else "-" for letter in run.name)
+        folder = folder_of(run.name, given.work.resolve())
         done.append(compared(run, folder, budget=given.budget, processes=given.jobs))
         print("\n".join(lines(done[-1])), file=sys.stderr, flush=True)
     page = text(done)

@@ -1,13 +1,14 @@
 """What was recommended beside what was published, both by memplan's own traces and clock."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from recommended import commands
 from recommended.published import Published
+from recommended.rows import remembered
 
 AS_GOOD = 0.01
 """Speeds that differ by less are the same: the clock tells no smaller differences."""
@@ -86,32 +87,28 @@ def compared(run: Published, folder: Path, *, budget: int, processes: int) -> Co
     folder.mkdir(parents=True, exist_ok=True)
     run.write_plan(folder)
     limits = ["--time-limit", str(budget), "--jobs", str(processes)]
-    asked, problem = _answer(run.asked, limits, folder / "asked.json")
-    # All ways of the same question: only the job as given is of interest.
-    ran, problem_ran = _answer(run.ran, ["--time-limit", "1traces"], folder / "ran.json")
-    given = None if ran is None else ran["baseline"]
+    asked = remembered(folder / "asked.json", lambda: _answer([*run.asked, *limits], folder))
+    # Of this search the job as given alone is of interest, which one trace tells.
+    ran = remembered(folder / "ran.json", lambda: _answer([*run.ran, "--time-limit", "1traces"], folder))
+    given, best = ran.get("baseline"), asked.get("best")
     return Compared(
         run=run,
         ran=None if given is None else _way(given, _options(run.own.split())),
-        best=None if asked is None or asked["best"] is None else _way(asked["best"], asked["best"]["changes"]),
-        ending="" if asked is None else _ending(asked),
-        seconds=0.0 if asked is None else asked["timings"]["search_seconds"],
-        problem="; ".join(filter(None, (problem, problem_ran))),
+        best=None if best is None else _way(best, best["changes"]),
+        ending=_ending(asked) if "proof" in asked else "no answer",
+        seconds=asked["timings"]["search_seconds"] if "timings" in asked else 0.0,
+        problem="; ".join(each["problem"] for each in (asked, ran) if "problem" in each),
     )
 
 
-def _answer(words: Sequence[str], limits: Sequence[str], file: Path) -> tuple[dict[str, Any] | None, str]:
-    """What the command said, kept in a file: a run that was broken off goes on where it was."""
-    if not file.exists():
-        done = commands.run("recommend", *words, *limits, "--json", folder=file.parent)
-        if not done.out.startswith("{"):
-            return None, done.said
-        file.write_text(done.out, encoding="utf-8")
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found, ""
+def _answer(words: Sequence[str], folder: Path) -> dict[str, Any]:
+    """What the command said, or why it said nothing."""
+    done = commands.run("recommend", *words, "--json", folder=folder)
+    answer: dict[str, Any] = json.loads(done.out) if done.out.startswith("{") else {"problem": done.said}
+    return answer
 
 
-def _way(found: dict[str, Any], options: Sequence[str]) -> Way:
+def _way(found: dict[str, Any], options: Iterable[str]) -> Way:
     gib, rate = found["device_bytes"] / 2**30, found["samples_per_second"]
     return Way(options=tuple(options), gib=gib, rate=rate, fits=found["fits"])
 

@@ -60,9 +60,9 @@ class Row:
         return predicted == (self.device, self.reserved, self.allocated)
 
 
-def folder_of(job: Job, work: Path) -> Path:
+def folder_of(name: str, work: Path) -> Path:
     """Where the files of a job are kept."""
-    return work / re.sub(r"[^\w]+", "-", job.name).strip("-").lower()
+    return work / re.sub(r"[^\w]+", "-", name).strip("-").lower()
 
 
 def rows_of(job: Job, work: Path, each: Callable[..., Iterable[Row]], *, budget: int, processes: int) -> list[Row]:
@@ -75,7 +75,7 @@ def rows_of(job: Job, work: Path, each: Callable[..., Iterable[Row]], *, budget:
         budget: Seconds of the search.
         processes: Traces at once of the search.
     """
-    folder = folder_of(job, work)
+    folder = folder_of(job.name, work)
     folder.mkdir(parents=True, exist_ok=True)
     found = remembered(folder / "search.json", lambda: _searched(job, folder, budget, processes))
     start = {"job": job.name, "typed": " ".join(job.typed), **found}

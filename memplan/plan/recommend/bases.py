@@ -61,10 +61,9 @@ def _layouts(spec: JobSpec, search: Search) -> list[Parallel]:
     """Return the layouts that can be written, of few samples those that can share them; all where none can."""
     known = layouts(search.gpus)
     written = [each for each in known if search.refusal(replace(spec, parallel=each)) is None] or list(known)
-    batch = search.target_batch or search.gpus
-    if batch >= search.gpus:
+    if search.target_batch is None or not search.has_few_samples:
         return written
-    return [each for each in written if batch % shares(each) == 0] or written
+    return [each for each in written if search.target_batch % shares(each) == 0] or written
 
 
 def _with_target(spec: JobSpec, search: Search) -> JobSpec:

@@ -3,6 +3,7 @@
 import atexit
 import multiprocessing
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -83,7 +84,8 @@ def work(candidate: Candidate, profile: GpuProfile, limits: StepLimits, *, folde
     """
     os.dup2(2, 1)
     try:
-        with collector_off():
+        # What a library warns of, it would warn of in every trace.
+        with warnings.catch_warnings(action="ignore"), collector_off():
             return evaluate_here(candidate, profile, limits, kept_traces(folder))
     finally:
         _end_before_hooks()

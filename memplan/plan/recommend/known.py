@@ -182,9 +182,8 @@ class KnownWays:
 def _casts_alike(one: JobSpec, other: JobSpec) -> bool:
     """Do two ways of one precision compute in the same types?"""
     kinds = {CASTING[each.parallel.data] for each in (one, other)}
-    if one.precision.endswith("-mixed") or DEEPSPEED in kinds:
-        return len(kinds) == 1 or one.precision == "fp32"
-    return True
+    are_cast = one.precision.endswith("-mixed") or (DEEPSPEED in kinds and one.precision != "fp32")
+    return len(kinds) == 1 or not are_cast
 
 
 def _stage(known: JobSpec, spec: JobSpec) -> int:

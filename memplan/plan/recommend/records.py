@@ -76,6 +76,11 @@ class Search:
     emitted: tuple[Sayable, ...] = ()
     """Frameworks whose files must be able to say what is recommended."""
 
+    @property
+    def has_few_samples(self) -> bool:
+        """Are there fewer samples than ranks, so that some must share layers?"""
+        return self.target_batch is not None and self.target_batch < self.gpus
+
     def refusal(self, spec: JobSpec) -> UsageError | None:
         """Return why one of the frameworks cannot be given a job; None where all can."""
         return next(filter(None, (each.refusal(spec) for each in self.emitted)), None)

@@ -182,7 +182,12 @@ class Ways:
         """A job that no layout can trace is the user's to put right; nothing of it is searched."""
         found = [self._traces.of(each) for each in self._bases if self._traces.has(each)]
         if all(each.evaluated is None for each in found):
-            raise found[0].error or EstimateError(found[0].reason)
+            error = found[0].error or EstimateError(found[0].reason)
+            if self.given.changes and self._search.has_few_samples:
+                least = self._search.gpus
+                hint = f"of fewer samples than ranks, ranks share layers: --target-batch {least} needs none that do"
+                raise type(error)(error.what, where=error.where, hint=hint)
+            raise error
 
     def _best_base(self) -> Candidate:
         """Of the layouts the fastest that fits, else the smallest."""

@@ -35,7 +35,7 @@ from memplan.units import format_bytes
 SHOWN = 8
 """Rows of the ranking, and of what lost; JSON has all."""
 VAGUE = 10.0
-"""A gap that is worth no words: the best might be eleven times as good."""
+"""Chosen: a gap that is worth no words, for the best might be eleven times as good."""
 NOT_ALLOWED = "* changes the numerics: only with --allow"
 """What a star means."""
 FIGURE_CELLS = 11

@@ -2,8 +2,8 @@
 
 Nothing runs, and waiting changes no pool: a block goes back to its own stream's at the moment of its free. Only one
 that another stream was recorded to use (``record_stream``) may be held back, until the host waits for an event or a
-stream. Streams are taken to go forward together, in the order of the host's calls: who waits for one waits for all that
-the device was given before.
+stream, or is told that it is over. Streams are taken to go forward together, in the order of the host's calls: who
+waits for one waits for all that the device was given before.
 """
 
 import contextlib

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from memplan.errors import UsageError
+from memplan.errors import MemplanError, UsageError
 from memplan.hardware.catalog import load_profile
 from memplan.hardware.profile import GpuProfile
-from memplan.job.spec import FileTarget, JobSpec
+from memplan.job.spec import FileTarget, JobSpec, PresetTarget
 from memplan.measure.local import estimate_here
 from memplan.plan.recommend import flow
 from memplan.plan.recommend.compose import recommend
@@ -20,6 +20,7 @@ from memplan.plan.recommend.evaluate import Evaluation, evaluate_here
 from memplan.plan.recommend.records import Candidate, Recommendation, Search, StepLimits
 from memplan.plan.recommend.workers import Workers
 from tests.plan.recommend.models import MODEL
+from tests.tracing.sharding.toy import needs_recent_torch
 
 
 class Here(Workers):
@@ -135,3 +136,12 @@ def test_limits_are_kept_and_memory_can_be_what_counts(
     assert answer.best.device_bytes <= 0.85 * profile.usable_bytes
     assert answer.best.device_bytes == min(row.device_bytes for row in answer.rows)
     assert not [row for row in answer.rows if {"offload", "loss"} & set(row.candidate.groups)]
+
+
+@needs_recent_torch
+def test_ranks_that_must_share_layers_and_cannot_are_told_why(profile: GpuProfile) -> None:
+    """Nobody has typed tensor parallelism."""
+    job = JobSpec(target=PresetTarget(name="distilgpt2"), batch_size=1)
+    with pytest.raises(MemplanError, match="no layers whose names") as found:
+        recommend(job, profile, Search(gpus=16, target_batch=4, processes=2))
+    assert "--target-batch 16" in str(found.value)
